@@ -1,144 +1,178 @@
-"""`make demo`: quantizes all-MiniLM-L6 and shows what that gives, beside ONNX Runtime's quantizer.
+"""The demo itself: all-MiniLM-L6 quantized by the commands that a user types, timed and compared.
 
-First the commands as a user types them, then one table: size, latency on one thread (interleaved,
-in a process of its own), error, and the accuracy on three labelled tasks. Takes about a minute.
+`make demo` (`benchmarks.demo_setup`) runs it in an environment of its own; where all that it needs
+is installed, `python -m benchmarks.demo` does the same. Files stay in build/demo.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks import latency, results, variants
+from benchmarks import demo_tables, latency, results, runner, steps, torch_variants, variants
 from benchmarks.latency import Setting
-from benchmarks.variants import FLOAT, NATIVE, OCTAVO, QD, QD_CHANNEL
-from benchmarks.zoo import minilm
-from benchmarks.zoo.sessions import open_session
+from benchmarks.runner import Job
+from benchmarks.variants import FLOAT, NATIVE, OCTAVO, OPENVINO, QD, QD_CHANNEL
+from benchmarks.zoo import minilm, minilm_graph
+from benchmarks.zoo.sessions import Session, open_session
 from octavo.measure.timing import Comparison
 
 SHAPES = ((1, 32), (8, 128))
-SHORT, LONG = map(latency.label, SHAPES)
-MODEL, RESULT = "all-MiniLM-L6.onnx", "all-MiniLM-L6.int8.onnx"
-NATIVE_RESULT = "all-MiniLM-L6.native.onnx"
-LABELS = {
-    FLOAT: "float",
-    QD: "quantize_dynamic",
-    QD_CHANNEL: "  per channel",
-    OCTAVO: "Octavo",
-    NATIVE: "  target native",
-}
+FOLDER = results.REPOSITORY / "build" / "demo"
+MODEL, PORTABLE = "all-MiniLM-L6.onnx", "all-MiniLM-L6.int8.onnx"
+NATIVE_FILE, PAGE = "all-MiniLM-L6.native.onnx", "report.html"
+TORCH = (
+    torch_variants.FLOAT,
+    torch_variants.AO,
+    torch_variants.AO_CHANNEL,
+    torch_variants.OCTAVO,
+)
+STEPS = 7
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One model: bytes, 1 - cosine of its hidden states with the float model's, labelled scores."""
+class Measured:
+    """One kind of runner: its models' speeds by shape, errors, and scores of labelled texts."""
 
-    bytes: int
-    error: float
-    scores: minilm.Scores
-
-
-def quantize(folder: Path, console: Console) -> dict[str, Path]:
-    """Octavo's files by its command line, the peers' by ONNX Runtime's function."""
-    (folder / MODEL).symlink_to(minilm.onnx_path())
-    _octavo(["quantize", MODEL, "-o", RESULT], folder, console)
-    console.print()
-    _octavo(["quantize", MODEL, "-o", NATIVE_RESULT, "--target", "native"], folder, console)
-    peers = variants.every((FLOAT, QD, QD_CHANNEL), folder / MODEL, folder).files
-    return {**peers, OCTAVO: folder / RESULT, NATIVE: folder / NATIVE_RESULT}
+    speeds: Mapping[str, Comparison]
+    outcomes: Mapping[str, demo_tables.Outcome]
+    refused: Mapping[str, str]
 
 
-def _octavo(arguments: Sequence[str], folder: Path, console: Console) -> None:
-    console.print(f"[bold]$ octavo {' '.join(arguments)}[/bold]\n")
-    octavo = Path(sysconfig.get_path("scripts")) / "octavo"
+class Steps:
+    """Says which step begins, and how long it took when it ends."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self._number = console, 0
+
+    @contextlib.contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """`[2/7] quantizing for any ONNX Runtime`, and `2.4 s` behind it."""
+        self._number += 1
+        start = time.monotonic()
+        self.console.print(f"\n[{self._number}/{STEPS}] {what}", style="bold", markup=False)
+        yield
+        self.console.print(f"took {time.monotonic() - start:.1f} s", style="dim")
+
+
+def octavo(arguments: Sequence[str], console: Console, lines: slice = slice(None)) -> None:
+    """A command as a user types it, in the folder of the demo; `lines` of what it says."""
+    console.print(f"$ octavo {' '.join(arguments)}", style="bold", markup=False)
+    command: list[str | Path] = [Path(sysconfig.get_path("scripts")) / "octavo", *arguments]
     width = {**os.environ, "COLUMNS": str(console.width)}
-    subprocess.run([octavo, *arguments], cwd=folder, check=True, env=width)
+    done = subprocess.run(
+        command, cwd=FOLDER, check=True, env=width, stdout=subprocess.PIPE, text=True
+    )
+    for line in done.stdout.splitlines()[lines]:
+        console.print(line, markup=False, highlight=False)
 
 
-def evaluate(files: Mapping[str, Path]) -> dict[str, Outcome]:
-    """Size, error and labelled accuracy of each file."""
+def draw_model() -> None:
+    """The float model, of its checkpoint."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        if minilm_graph.main([str(FOLDER / MODEL)]):
+            raise SystemExit(1)
+
+
+def measure_onnx() -> Measured:
+    """Files of Octavo and its peers, in ONNX Runtime and OpenVINO."""
+    made = variants.every((FLOAT, QD, QD_CHANNEL, OPENVINO), FOLDER / MODEL, FOLDER)
+    files = {**made.files, OCTAVO: FOLDER / PORTABLE, NATIVE: FOLDER / NATIVE_FILE}
+    speeds = latency.compare(files, latency.tokens(SHAPES), Setting(processes=1, rounds=11))
     threads = len(os.sched_getaffinity(0))  # of no matter to the figures
-    sessions = {name: open_session(path, threads) for name, path in files.items()}
-    evaluation = minilm.Evaluation(minilm.embedder(sessions[FLOAT]))
-    return {
-        name: Outcome(
-            bytes=files[name].stat().st_size,
-            error=minilm.hidden_state_error(sessions[FLOAT], session),
-            scores=evaluation.scores(minilm.embedder(session)),
-        )
-        for name, session in sessions.items()
-    }
+    models = {name: _opened(path, threads) for name, path in files.items()}
+    sizes = {name: _bytes(path) for name, path in files.items()}
+    return Measured(speeds, demo_tables.evaluate(models, sizes), made.refused)
 
 
-def table(outcomes: Mapping[str, Outcome], found: Mapping[str, Comparison]) -> Table:
-    """One line for each model."""
-    title = "all-MiniLM-L6 in ONNX Runtime, one thread"
-    shown = Table(
-        title=title, title_style="bold", box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0)
-    )
-    shown.add_column("\n", no_wrap=True)
-    heads = ("size\nMB", "1x32\nms", "\nspeed", "8x128\nms", "\nspeed", "error\n1 - cos")
-    for head in (*heads, "Lee\nPearson", "WordSim\nSpearman", "TREC\naccuracy"):
-        shown.add_column(head, justify="right", no_wrap=True)
-    for name, outcome in outcomes.items():
-        cells = [LABELS[name], f"{outcome.bytes / 1e6:.1f}"]
-        for shape in (SHORT, LONG):
-            cells.append(f"{found[shape][name].median * 1e3:.3g}")
-            cells.append(f"{found[shape].speed(name, FLOAT).median:.2f}x")
-        cells.append("" if name == FLOAT else f"{outcome.error:.4f}")
-        cells += [f"{score:.3f}" for score in outcome.scores.by_task().values()]
-        shown.add_row(*cells, style="bold" if name in (OCTAVO, NATIVE) else "")
-    return shown
+def _opened(path: Path, threads: int) -> Session:
+    if path.suffix == ".xml":
+        from benchmarks.peers_openvino import OpenVinoSession
+
+        return OpenVinoSession(path)
+    return open_session(path, threads)
 
 
-def conclusion(outcomes: Mapping[str, Outcome], found: Mapping[str, Comparison]) -> str:
-    """What the table says, in a sentence made of its figures."""
-
-    def speeds(of: str, over: str, digits: int) -> list[str]:
-        return [f"{found[shape].speed(of, over).median:.{digits}f}" for shape in (SHORT, LONG)]
-
-    exact, ours, native = outcomes[FLOAT], outcomes[OCTAVO], outcomes[NATIVE]
-    short, long = speeds(OCTAVO, FLOAT, 1)
-    pairs = zip(*(o.scores.by_task().values() for o in (ours, exact)), strict=True)
-    return (
-        f"Octavo's file is {exact.bytes / ours.bytes:.1f} times smaller than the float model and "
-        f"{short} (1x32) and {long} (8x128) times as fast, which is "
-        f"{' and '.join(speeds(OCTAVO, QD_CHANNEL, 2))} times the speed of quantize_dynamic per "
-        f"channel; its error is {outcomes[QD].error / ours.error:.0f} times smaller than "
-        f"quantize_dynamic's and {outcomes[QD_CHANNEL].error / ours.error:.1f} times smaller than "
-        f"that of quantize_dynamic per channel, and no score is further than "
-        f"{max(abs(a - b) for a, b in pairs):.4f} from the float model's. With Octavo's own "
-        f"operators (target native) it is {' and '.join(speeds(NATIVE, FLOAT, 1))} times as fast "
-        f"as the float model, and its error is {native.error:.4f}."
-    )
+def _bytes(path: Path) -> int:
+    """Of a file; OpenVINO's weights lie beside it."""
+    beside = path.with_suffix(".bin") if path.suffix == ".xml" else None
+    return path.stat().st_size + (beside.stat().st_size if beside else 0)
 
 
-def main() -> int:
+def measure_torch() -> Measured:
+    """Modules of PyTorch, eager, with one thread."""
+    job = Job("parts_torch:minilm", cells=SHAPES, peers=TORCH, rounds=5)
+    speeds = runner.pooled_run(job, 1)
+    made, refused = torch_variants.every(TORCH, minilm.torch_model(minilm.SERVED))
+    return Measured(speeds, demo_tables.evaluate(made, {}), refused)
+
+
+def main(arguments: Sequence[str]) -> int:
     """Runs the demo."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
+    parser.add_argument("--began", type=float, default=time.time(), help=argparse.SUPPRESS)
+    began = parser.parse_args(arguments).began
     console = Console(width=None if sys.stdout.isatty() else 100)
-    with tempfile.TemporaryDirectory(prefix="octavo-demo-") as name:
-        files = quantize(Path(name), console)
-        results.say("measuring latency")
-        found = latency.compare(files, latency.tokens(SHAPES), Setting(processes=4))
-        results.say("measuring error and labelled accuracy")
-        outcomes = evaluate(files)
-    machine = results.machine()
-    console.print()
-    console.print(table(outcomes, found))
-    console.print(f"{machine.cpu}: {' '.join(machine.instruction_sets)}\n", highlight=False)
-    console.print(conclusion(outcomes, found), highlight=False)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    shown = Steps(console)
+    with shown.step("the float model, as an ONNX file"):
+        draw_model()
+    with shown.step("quantized for any ONNX Runtime (target portable)"):
+        octavo(["quantize", MODEL, "-o", PORTABLE], console)
+    with shown.step("quantized for Octavo's own operators (target native), with a page about it"):
+        page = ["--report", PAGE, "--shape", "input_ids=1x128", "--threads", "1"]
+        octavo(
+            ["quantize", MODEL, "-o", NATIVE_FILE, "--target", "native", *page],
+            console,
+            slice(-6, None),
+        )
+    with shown.step("ONNX files timed with one thread, and their error: about 30 s"):
+        files = measure_onnx()
+    with shown.step("the same as PyTorch modules: about 25 s"):
+        modules = measure_torch()
+    with shown.step("the picture"):
+        pictures = demo_tables.draw(files.speeds, files.outcomes, FOLDER)
+    with shown.step("what was found"):
+        for title, found in (("ONNX files", files), ("PyTorch modules, eager", modules)):
+            console.print(demo_tables.table(title, found.outcomes, found.speeds))
+            for name, why in found.refused.items():
+                console.print(f"{name} was left out: {why}", markup=False, highlight=False)
+        machine = results.machine()
+        console.print(f"{machine.cpu}: {' '.join(machine.instruction_sets)}\n", highlight=False)
+        console.print(demo_tables.conclusion(files.outcomes, files.speeds), highlight=False)
+    console.print(closing(pictures, time.time() - began), markup=False, highlight=False)
     return 0
 
 
+def closing(pictures: Sequence[Path], seconds: float) -> str:
+    """Where everything is, and what to do next."""
+    place = FOLDER.relative_to(results.REPOSITORY)
+    names = [MODEL, PORTABLE, NATIVE_FILE, PAGE, *(path.name for path in pictures)]
+    python = Path(sys.prefix).name
+    return "\n".join(
+        (
+            f"\nDone after {steps.duration(seconds)}. Everything is in {place}:",
+            *(f"  {place / name}" for name in names),
+            "\nNext:",
+            f"  open {place / PAGE} in a browser: what became of every layer",
+            f"  . {python}/bin/activate, and try a model of yours:",
+            "    octavo inspect model.onnx",
+            "    octavo quantize model.onnx -o model.int8.onnx --report report.html",
+            "  docs/choose.md says which way fits your model",
+        )
+    )
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

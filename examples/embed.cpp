@@ -1,11 +1,12 @@
-// Runs an int8 model of target native in a C++ program: token ids in, an embedding out.
+// Runs an 8-bit model of target native in a C++ program: token ids in, an embedding out.
 //
-//     octavo quantize path/to/checkpoint --to native -o model
+//     octavo quantize "$(python samples.py embedder)" --to native -o model   # or a model of yours
 //     cp "$(python -c 'import octavo.onnx as o; print(o.custom_ops_library())')" .
-//     g++ -std=c++17 embed.cpp -I onnxruntime/include -L onnxruntime/lib -lonnxruntime -o embed
+//     g++ -std=c++17 embed.cpp -I /usr/include/onnxruntime -lonnxruntime -o embed
 //     ./embed model/onnx/model.onnx ./liboctavo_ort.so 101 7592 2088 102
 //
-// Headers and library are those of https://github.com/microsoft/onnxruntime/releases, 1.17 or newer.
+// ONNX Runtime 1.17 or newer: `apt install libonnxruntime-dev` (Debian 13, Ubuntu 25.04), or the
+// archive of https://github.com/microsoft/onnxruntime/releases, with -I and -L of its folders.
 // It prints the mean of the tokens' hidden states, scaled to length 1.
 
 #include <onnxruntime_cxx_api.h>

@@ -1,70 +1,79 @@
-"""A service that embeds sentences with an int8 model in ONNX Runtime, without PyTorch.
+"""A service that embeds sentences with an 8-bit model in ONNX Runtime, without PyTorch.
 
-    octavo quantize path/to/checkpoint --to native -o model
-    OCTAVO_MODEL=model uvicorn embedding_service:app
+    python embedding_service.py model     # without one, a sample: all-MiniLM-L6, quantized first
+    OCTAVO_MODEL=model OCTAVO_THREADS=1 uvicorn embedding_service:app --workers 2
     curl localhost:8000/embed -H 'content-type: application/json' -d '{"texts": ["a sentence"]}'
 
-Needs fastapi, uvicorn, tokenizers and octavo. The folder is of a sentence-transformers model that
-takes the mean of its tokens; set OCTAVO_THREADS to the cores that one worker may use.
+`octavo quantize CHECKPOINT --to native -o model` writes `model` of a sentence-transformers model.
 """
 
-from __future__ import annotations
-
+import argparse
+import json
 import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import onnxruntime as ort
-from fastapi import FastAPI
-from pydantic import BaseModel, Field
+import uvicorn
+from fastapi import Body, FastAPI
 from tokenizers import Tokenizer
 
 import octavo.onnx
 
-LONGEST = 256  # tokens of a text; the rest is cut
-app = FastAPI(title="Embeddings")
-
-
-class Texts(BaseModel):
-    """What is asked for."""
-
-    texts: list[str] = Field(min_length=1, max_length=256)
-
-
-class Embeddings(BaseModel):
-    """Unit vectors, in the order of the texts."""
-
-    embeddings: list[list[float]]
+INPUTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+Texts = Annotated[list[str], Body(embed=True, min_length=1, max_length=256)]
 
 
 @lru_cache
 def model() -> tuple[Tokenizer, ort.InferenceSession]:
-    """Tokenizer and session, opened by the first request; any number of threads may use them."""
+    """Tokenizer and session; any number of threads may use them."""
     folder = Path(os.environ["OCTAVO_MODEL"])
+    if not json.loads((folder / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"]:
+        raise ValueError(f"{folder} does not take the mean of its tokens, as `embed` does")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_padding()
-    tokenizer.enable_truncation(LONGEST)
+    longest = json.loads((folder / "sentence_bert_config.json").read_text())
+    tokenizer.enable_truncation(longest["max_seq_length"])
     options = ort.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OCTAVO_THREADS", "0"))
-    session = octavo.onnx.session(folder / "onnx" / "model.onnx", sess_options=options)
-    return tokenizer, session
+    return tokenizer, octavo.onnx.session(folder / "onnx/model.onnx", sess_options=options)
+
+
+@asynccontextmanager
+async def opened(_: FastAPI):
+    """Opens the model before the first request: a wrong one is told at once."""
+    model()
+    yield
+
+
+app = FastAPI(title="Embeddings", lifespan=opened)
 
 
 @app.post("/embed")
-def embed(request: Texts) -> Embeddings:
-    """One unit vector for each text. FastAPI runs it in a thread of its own."""
+def embed(texts: Texts) -> dict[str, list[list[float]]]:
+    """A unit vector for each text, in their order. FastAPI runs it in a thread of its own."""
     tokenizer, session = model()
-    encoded = tokenizer.encode_batch(request.texts)
-    given = {
-        "input_ids": [one.ids for one in encoded],
-        "attention_mask": [one.attention_mask for one in encoded],
-        "token_type_ids": [one.type_ids for one in encoded],
-    }
-    names = {value.name for value in session.get_inputs()}
-    feed = {name: np.array(rows, np.int64) for name, rows in given.items() if name in names}
+    encoded = tokenizer.encode_batch(texts)
+    names = [value.name for value in session.get_inputs()]
+    feed = {name: np.array([getattr(text, INPUTS[name]) for text in encoded]) for name in names}
     (hidden,) = session.run(["last_hidden_state"], feed)
     mask = feed["attention_mask"][:, :, None].astype(np.float32)
-    pooled = (hidden * mask).sum(1) / mask.sum(1)
-    vectors = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
-    return Embeddings(embeddings=vectors.tolist())
+    total = (hidden * mask).sum(1)  # the mean has the same direction
+    return {"embeddings": (total / np.linalg.norm(total, axis=1, keepdims=True)).tolist()}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Serves embeddings on port 8000.")
+    parser.add_argument("model", nargs="?", default="embedder", help="the quantized folder")
+    path = os.environ["OCTAVO_MODEL"] = parser.parse_args().model
+    if path == "embedder" and not Path(path).exists():
+        from samples import sample
+
+        quantize = ["octavo", "quantize", sample("embedder"), "--to", "native", "-o", path]
+        subprocess.run([sys.executable, "-m", *quantize], check=True)
+    uvicorn.run(app)

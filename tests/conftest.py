@@ -5,6 +5,7 @@ A test that takes the fixture `isa` runs once for each known set, with it in use
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import subprocess
@@ -56,8 +57,12 @@ def available() -> tuple[str, ...]:
     """What this processor runs; of that, what OCTAVO_TEST_ISAS names, if it is set."""
     from octavo.core import kernels
 
+    return tuple(filter(_wanted, kernels.isas()))
+
+
+def _wanted(name: str) -> bool:
     only = os.environ.get("OCTAVO_TEST_ISAS", "").split()
-    return tuple(name for name in kernels.isas() if not only or name in only)
+    return not only or name in only
 
 
 def has() -> list[str]:
@@ -65,9 +70,19 @@ def has() -> list[str]:
     cpuinfo = Path("/proc/cpuinfo")
     if sys.platform == "darwin":
         return [name for name, needs in KNOWN.items() if needs <= _of_macos()]
-    # An emulator shows the flags of the processor that it runs on, among which are none of these.
     flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
-    return [name for name, needs in KNOWN.items() if needs <= flags]
+    if platform.machine() == "aarch64":  # where an emulator shows its own processor's file
+        flags |= _of_auxiliary_vector()
+    return [name for name, needs in KNOWN.items() if needs <= flags and _wanted(name)]
+
+
+def _of_auxiliary_vector() -> set[str]:
+    """The flags that Linux gives each process on ARM, by bits of asm/hwcap.h."""
+    ask = ctypes.CDLL(None).getauxval
+    ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
+    first, second = ask(16), ask(26)  # AT_HWCAP, AT_HWCAP2
+    bits = {"asimd": first >> 1, "asimddp": first >> 20, "i8mm": second >> 13}
+    return {flag for flag, bit in bits.items() if bit & 1}
 
 
 def _of_macos() -> set[str]:

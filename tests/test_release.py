@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tarfile
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import octavo
+from tests.release import tag
 from tests.release.contents import (
     ROOT,
     binary_faults,
@@ -69,18 +69,36 @@ def test_metadata_that_is_not_ours_is_found(sdist: Path) -> None:
     assert fault == "its description is not README.md"
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_all_that_names_a_release_names_this_one() -> None:
+    assert tag.faults(ROOT, f"v{VERSION}") == []
+
+
+def test_a_tag_that_does_not_fit_is_found(tmp_path: Path) -> None:
+    for name in tag.FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    assert tag.faults(tmp_path, f"v{VERSION}") == []
+    assert tag.faults(tmp_path, "v9.9.9") == [
+        f"the tag v9.9.9 is not v{VERSION}, as src/octavo/__init__.py has it"
+    ]
+    citation = tmp_path / "CITATION.cff"
+    citation.write_text(citation.read_text().replace(f"version: {VERSION}", "version: 0.0.1"))
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text(changes.read_text().replace(f"## {VERSION} - ", "## 0.0.2 - 1"))
+    install = tmp_path / "docs" / "install.md"
+    install.write_text(install.read_text().replace(f"octavo-{VERSION}", "octavo-0.0.3"))
+    assert tag.faults(tmp_path, f"v{VERSION}") == [
+        f"CHANGELOG.md begins with '0.0.2', not {VERSION} and a date",
+        f"CITATION.cff has version 0.0.1, not {VERSION}",
+        f"docs/install.md names octavo-0.0.3, not octavo-{VERSION}",
+    ]
+
+
+def test_the_changelog_fits_two_screens() -> None:
+    """Of a version: it is read by who decides whether to try it."""
     text = (ROOT / "CHANGELOG.md").read_text()
-    first = re.search(r"^## (.*)\n\n(.*)$", text, re.MULTILINE)
-    assert first is not None
-    is_next = first[1] == "[Unreleased]" and first[2].startswith(f"What becomes {VERSION},")
-    assert is_next or first[1].startswith(f"[{VERSION}] - ")
-
-
-def test_the_changelog_keeps_its_form() -> None:
-    sections = re.findall(r"^### (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert set(sections) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-    assert sections[0] == "Added"
+    for version in text.split("\n## ")[1:]:
+        assert len(version.splitlines()) <= 80, version[:20]
 
 
 def test_the_program_says_its_version() -> None:
@@ -140,7 +158,7 @@ def test_a_library_that_is_not_clean_is_found(
     ],
 )
 def test_a_wheel_for_newer_systems_alone_is_found(platform: str, faults: list[str]) -> None:
-    assert list(tag_faults(Path(f"octavo-0.1.0-cp312-abi3-{platform}.whl"))) == faults
+    assert list(tag_faults(Path(f"octavo-1.2.3-cp312-abi3-{platform}.whl"))) == faults
 
 
 @one_worker

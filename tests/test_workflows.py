@@ -12,15 +12,28 @@ import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
+FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
+OLDEST = {
+    "actions/cache": 5,
+    "actions/checkout": 5,
+    "actions/deploy-pages": 5,
+    "actions/download-artifact": 7,
+    "actions/setup-python": 6,
+    "actions/upload-artifact": 6,
+    "actions/upload-pages-artifact": 5,
+}
+"""The first release of each action for Node 24. GitHub removed Node 20 in September 2026."""
+GONE = {"macos-13", "macos-14", "ubuntu-20.04", "windows-2019"}
+"""Machines that GitHub no longer has."""
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MATRIX = re.compile(r"matrix\.(\w+)")
 
 
-def form_faults(*workflows: Path) -> str:
-    """What GitHub's schema of workflows has against them, or nothing."""
+def form_faults(*files: Path, schema: str = "github-workflows") -> str:
+    """What a schema has against the files, or nothing."""
     pytest.importorskip("check_jsonschema", reason="it comes with the extra dev: make setup")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema"]
-    command += ["vendor.github-workflows", *map(str, workflows)]
+    command += [f"vendor.{schema}", *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
@@ -58,3 +71,39 @@ def test_every_machine_of_a_matrix_says_all_that_its_job_asks(workflow: Path) ->
         asked = set(MATRIX.findall(str(job)))
         for machine in job.get("strategy", {}).get("matrix", {}).get("include", [{}]):
             assert asked <= set(machine), name
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_machines_and_actions_are_there_still(workflow: Path) -> None:
+    for name, job in jobs(workflow):
+        matrix = job.get("strategy", {}).get("matrix", {}).get("include", [])
+        assert GONE.isdisjoint([job["runs-on"], *(machine["runner"] for machine in matrix)]), name
+        for used in (step["uses"] for step in job["steps"] if "uses" in step):
+            action, _, release = used.partition("@")
+            if action.startswith("actions/"):
+                assert int(release.removeprefix("v")) >= OLDEST[action], used
+
+
+def test_only_a_tag_publishes_and_without_a_secret() -> None:
+    publish = dict(jobs(ROOT / ".github/workflows/wheels.yml"))["publish"]
+    assert publish["if"] == "github.event_name == 'push' && github.ref_type == 'tag'"
+    assert publish["permissions"] == {"id-token": "write"}
+    assert {"wheels", "kernels", "sdist"} == set(publish["needs"])
+    for workflow in WORKFLOWS:
+        assert "secrets." not in workflow.read_text()
+
+
+def test_forms_and_citation_have_their_form(tmp_path: Path) -> None:
+    config = FORMS / "config.yml"
+    forms = sorted(set(FORMS.glob("*.yml")) - {config})
+    assert form_faults(*forms, schema="github-issue-forms") == ""
+    assert form_faults(config, schema="github-issue-config") == ""
+    assert form_faults(ROOT / "CITATION.cff", schema="citation-file-format") == ""
+    broken = tmp_path / "broken.yml"
+    broken.write_text(forms[0].read_text().replace("body:", "bodies:"))
+    assert "bodies" in form_faults(broken, schema="github-issue-forms")
+
+
+def test_a_report_of_a_fault_asks_what_the_machine_is() -> None:
+    for form in set(FORMS.glob("*.yml")) - {FORMS / "config.yml", FORMS / "feature.yml"}:
+        assert "`octavo doctor --json`" in form.read_text(), form

@@ -34,8 +34,17 @@ def section(name: str, wanted: str) -> Iterable[str]:
 
 def headlines(name: str, wanted: str) -> Iterable[str]:
     """Of a section what was asked for, and means."""
-    rows = _rows(name, wanted)
-    return table([r for r in rows if r.reached is not None or "geometric mean" in r.what])
+    return table(_headlines(name, wanted))
+
+
+def amounts(name: str, wanted: str) -> Iterator[str]:
+    """What was measured in a section and how much, without what was asked for."""
+    yield from _amounts(_rows(name, wanted))
+
+
+def gains(name: str, wanted: str) -> Iterator[str]:
+    """Of those what was asked for, and means."""
+    yield from _amounts(_headlines(name, wanted))
 
 
 def asked(name: str, _: str = "") -> Iterator[str]:
@@ -73,6 +82,17 @@ def every(_: str = "", __: str = "") -> Iterator[str]:
         yield f"| {_link(found.title, name)} | {code} | {reached} |"
 
 
+def _headlines(name: str, wanted: str) -> list[Row]:
+    rows = _rows(name, wanted)
+    return [r for r in rows if r.reached is not None or "geometric mean" in r.what]
+
+
+def _amounts(rows: Iterable[Row]) -> Iterator[str]:
+    yield from ("| what | measured |", "|---|--:|")
+    for row in rows:
+        yield f"| {_cell(row.what)} | {_cell(row.shown)} |"
+
+
 def _rows(name: str, wanted: str) -> list[Row]:
     rows = [row for row in result(name).rows if row.section == wanted]
     if not rows:
@@ -87,5 +107,8 @@ def _link(text: str, name: str) -> str:
 
 
 def _cells(row: Row) -> str:
-    cells = (row.section, row.what, row.asked, row.shown)
-    return " | ".join(cell.replace("|", "\\|") for cell in cells)
+    return " | ".join(map(_cell, (row.section, row.what, row.asked, row.shown)))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

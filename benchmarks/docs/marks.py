@@ -3,6 +3,8 @@
     <!-- measured: NAME -->             the command, the machine, the versions, the commit
     <!-- results: NAME: SECTION -->     the table of one section
     <!-- headlines: NAME: SECTION -->   of it, what was asked for, and means
+    <!-- figures: NAME: SECTION -->     what was measured in it, without what was asked for
+    <!-- gains: NAME: SECTION -->       of those, the headlines
     <!-- asked: NAME -->                all that was asked for, of every section
     <!-- families: NAME: TABLE -->      a table of `benchmarks.families_table`, a family a line
     <!-- missed -->                     every figure of all results that was missed
@@ -30,6 +32,8 @@ _FILLINGS: dict[str, Callable[[str, str], Iterable[str]]] = {
     "measured": figures.measured,
     "results": figures.section,
     "headlines": figures.headlines,
+    "figures": figures.amounts,
+    "gains": figures.gains,
     "asked": figures.asked,
     "families": figures.families,
     "missed": figures.missed,
@@ -48,6 +52,11 @@ def written(text: str) -> str:
     return "\n".join(_lines(text.split("\n")))
 
 
+def is_mark(line: str) -> bool:
+    """Whether a line is a mark, or the end of what stands behind one."""
+    return line == END or _MARK.fullmatch(line) is not None
+
+
 def _lines(lines: Sequence[str]) -> Iterator[str]:
     i = 0
     while i < len(lines):
@@ -57,7 +66,8 @@ def _lines(lines: Sequence[str]) -> Iterator[str]:
         if match is None:
             continue
         filling = _FILLINGS[match[1]](match[2] or "", match[3] or "")
-        yield from ("", *("\n".join(filling).strip("\n").split("\n")), "", END)
+        yield from ("\n".join(filling).strip("\n").split("\n"))
+        yield END
         stop = next((j for j in range(i, len(lines)) if lines[j].startswith("<!-- ")), None)
         if stop is not None and lines[stop] == END:
             i = stop + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from benchmarks.results import REPOSITORY
 from benchmarks.torch_variants import AO_CHANNEL, FLOAT, OCTAVO
 from benchmarks.variants import NATIVE, NATIVE_ACCURATE, OPENVINO, QD, QD_CHANNEL
 from benchmarks.zoo.families import FAMILIES
-from octavo.report.plots.style import Plot, Theme
+from octavo.report.plots.style import Plot, Theme, darkened
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 ORT = "ONNX Runtime, per channel"
@@ -54,13 +54,14 @@ def picture(name: str) -> Iterator[str]:
     yield f"{result(found.results[0]).machine.cpu}; figures: {links}."
 
 
-def pictures() -> dict[Path, str]:
-    """Every file with its text."""
-    return {
-        PICTURES / f"{name}-{theme.value}.svg": found.plot.svg(theme)
-        for name, found in drawn().items()
-        for theme in (Theme.LIGHT, Theme.DARK)
-    }
+def pictures(wanted: Iterable[str] | None = None) -> dict[Path, str]:
+    """Every file, or those of the plots that are `wanted`, with its text."""
+    files = {}
+    for name in drawn() if wanted is None else wanted:
+        light = drawn()[name].plot.svg(Theme.LIGHT)
+        files[PICTURES / f"{name}-light.svg"] = light
+        files[PICTURES / f"{name}-dark.svg"] = darkened(light)
+    return files
 
 
 @cache
@@ -209,14 +210,11 @@ def _size_error() -> Drawn:
         )
         for name, ours, (where, file), how in places
     ]
-    title = (
-        f"{_MINILM} as an ONNX file: size against error. Float has {{:.0f}} MB; float16 {{:.0f}}"
-    )
-    title += " MB and error {:.1g}"
-    half = found[presets, "float16: file"], found[presets, f"float16: {score}"]
+    half, loss = found[presets, "float16: file"], found[presets, f"float16: {score}"]
+    others = f"float {found[size, 'float: file']:.0f}, float16 {half:.0f} with error {loss:.1g}"
     plot = scatter(
-        title.format(found[size, "float: file"], *half),
-        "megabytes: further left is smaller",
+        f"{_MINILM} as an ONNX file: size against error",
+        f"megabytes: further left is smaller (not shown: {others})",
         "error, 1 - cosine of hidden states:\nhigher up is better",
         points,
         (0, 50),

@@ -118,7 +118,7 @@ def draw(text: str, font: str) -> Pixels:
     """`[32, 128]`, black on white with a margin, brought to that size as the package does it."""
     from PIL import Image, ImageDraw
 
-    face = _font(font)
+    face = typeface(font)
     left, top, right, bottom = face.getbbox(text)
     size = (int(right - left) + 2 * _MARGIN, int(bottom - top) + 2 * _MARGIN)
     picture = Image.new("L", size, 255)
@@ -127,7 +127,7 @@ def draw(text: str, font: str) -> Pixels:
 
 
 @lru_cache
-def _font(name: str) -> ImageFont.FreeTypeFont:
+def typeface(name: str) -> ImageFont.FreeTypeFont:
     """One of the typefaces that come with matplotlib."""
     from PIL import ImageFont
 

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "contract/inlined.h"
+
 namespace octavo {
 
 constexpr std::size_t kBlockN = 16;        // output channels of a block of packed weights
@@ -18,20 +20,20 @@ constexpr std::size_t kAlign = 64;         // bytes
 constexpr std::size_t kChunkK = 32640;     // inputs whose sums fit int32, and half of a column sum int16
 constexpr std::size_t kGroup = 128;        // inputs that share a scale where rows carry groups
 
-constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
+constexpr OCTAVO_INLINE std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
 // Blocks along k inputs.
-constexpr std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
+constexpr OCTAVO_INLINE std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
 // Two int16 in one int32, as vpdpwssd reads them.
-constexpr std::int32_t int16_pair(std::int32_t low, std::int32_t high) {
+constexpr OCTAVO_INLINE std::int32_t int16_pair(std::int32_t low, std::int32_t high) {
   return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) | (static_cast<std::uint32_t>(low) & 0xffffu));
 }
 
 // Scales of a row: one for each started group, at least one.
-constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
+constexpr OCTAVO_INLINE std::size_t groups_of(std::size_t k, std::size_t group) {
   return group && k ? (k + group - 1) / group : 1;
 }
 
@@ -46,17 +48,17 @@ struct WeightFormat {
   bool minimum = false;
   static const WeightFormat kInt8;
 
-  std::int32_t zero() const { return minimum ? 0 : 1 << (bits - 1); }  // of groups without zero points of their own
-  std::size_t zero_bytes() const { return affine ? 1 : minimum ? 2 : 0; }  // of a group, before they are packed
-  std::size_t groups(std::size_t k) const { return k > group ? (k + group - 1) / group : 1; }
-  bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine && minimum == o.minimum; }
+  OCTAVO_INLINE std::int32_t zero() const { return minimum ? 0 : 1 << (bits - 1); }  // of groups without zero points of their own
+  OCTAVO_INLINE std::size_t zero_bytes() const { return affine ? 1 : minimum ? 2 : 0; }  // of a group, before they are packed
+  OCTAVO_INLINE std::size_t groups(std::size_t k) const { return k > group ? (k + group - 1) / group : 1; }
+  OCTAVO_INLINE bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine && minimum == o.minimum; }
 };
 inline constexpr WeightFormat WeightFormat::kInt8{};
 
 // The products that tables have, by weight.
 enum class WeightKind : int { kInt8, kGroups4, kGroups8 };
 constexpr std::size_t kWeightKinds = 3;
-constexpr WeightKind kind_of(const WeightFormat& f) {
+constexpr OCTAVO_INLINE WeightKind kind_of(const WeightFormat& f) {
   return !f.group ? WeightKind::kInt8 : f.bits == 4 ? WeightKind::kGroups4 : WeightKind::kGroups8;
 }
 
@@ -72,34 +74,34 @@ struct GroupBlock {
   std::size_t scales, zeros, group_bytes;    // from the beginning of a group; all of it
   std::size_t offsets, bytes;                // from the beginning of the block; all of it
 
-  GroupBlock(const WeightFormat& f, std::size_t k)
+  OCTAVO_INLINE GroupBlock(const WeightFormat& f, std::size_t k)
       : format(f), groups(f.groups(k)), scales(f.group * kBlockN * static_cast<std::size_t>(f.bits) / 8), zeros(scales + kBlockN * 2),
         group_bytes(zeros + (f.affine ? kBlockN * static_cast<std::size_t>(f.bits) / 8 : f.minimum ? kBlockN * 2 : 0)), offsets(round_up(groups * group_bytes, kAlign)),
         bytes(offsets + kBlockN * sizeof(float)) {}
 
   // Of output c of a block: its integer i, the bits of scale j, and zero point j.
-  int integer(const void* block, std::size_t c, std::size_t i) const {
+  OCTAVO_INLINE int integer(const void* block, std::size_t c, std::size_t i) const {
     const std::uint8_t q = group(block, i / format.group)[place(c, i % format.group)];
     return format.bits == 8 ? q : (q >> shift(i)) & 15;
   }
-  std::uint16_t scale(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + scales, c); }
-  std::uint16_t minimum(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + zeros, c); }
-  int zero(const void* block, std::size_t c, std::size_t j) const {
+  OCTAVO_INLINE std::uint16_t scale(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + scales, c); }
+  OCTAVO_INLINE std::uint16_t minimum(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + zeros, c); }
+  OCTAVO_INLINE int zero(const void* block, std::size_t c, std::size_t j) const {
     if (!format.affine) return format.zero();
     const std::uint8_t* z = group(block, j) + zeros;
     return format.bits == 8 ? z[c] : (z[c % 8] >> (c < 8 ? 0 : 4)) & 15;
   }
   // Where they lie: the byte of input i of a group, and by how many bits 4 of them are shifted.
-  std::size_t place(std::size_t c, std::size_t i) const {
+  OCTAVO_INLINE std::size_t place(std::size_t c, std::size_t i) const {
     return (i / (format.bits == 4 ? 8 : kBlockK) * kBlockN + c) * kBlockK + i % kBlockK;
   }
-  static std::uint16_t half(const std::uint8_t* p, std::size_t c) {
+  static OCTAVO_INLINE std::uint16_t half(const std::uint8_t* p, std::size_t c) {
     std::uint16_t bits;
     __builtin_memcpy(&bits, p + c * sizeof bits, sizeof bits);
     return bits;
   }
-  static int shift(std::size_t i) { return i % 8 < kBlockK ? 0 : 4; }
-  const std::uint8_t* group(const void* block, std::size_t j) const { return static_cast<const std::uint8_t*>(block) + j * group_bytes; }
+  static OCTAVO_INLINE int shift(std::size_t i) { return i % 8 < kBlockK ? 0 : 4; }
+  OCTAVO_INLINE const std::uint8_t* group(const void* block, std::size_t j) const { return static_cast<const std::uint8_t*>(block) + j * group_bytes; }
 };
 
 enum class DType : int { kFloat32, kFloat16, kBFloat16 };
@@ -124,15 +126,14 @@ struct PackedData {
 // A packed weight [n, k]. Arrays over columns are padded to a multiple of 16.
 struct Weight : PackedData {
   std::size_t n = 0, k = 0;
-  const float* scale = nullptr;              // [n]
+  const float* scale = nullptr;              // [n]; may begin at any float
   // Minus the column sums c, as int16 pairs: [sections][n]. A section is a chunk of kChunkK, whose pairs
   // are (c % 128, c / 128, floored), or a group of 128 inputs, where c fits int16: then (c, zero).
   const std::int32_t* colsum = nullptr;
   const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0. Not for groups
-  std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
-  std::size_t padded_n() const { return blocks() * kBlockN; }
-  // Inlined always: a file built for one instruction set may not leave a copy of it to all others.
-  __attribute__((always_inline)) std::size_t block_bytes() const { return format.group ? GroupBlock(format, k).bytes : steps_of(k) * kBlockK * kBlockN; }
+  OCTAVO_INLINE std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
+  OCTAVO_INLINE std::size_t padded_n() const { return blocks() * kBlockN; }
+  OCTAVO_INLINE std::size_t block_bytes() const { return format.group ? GroupBlock(format, k).bytes : steps_of(k) * kBlockK * kBlockN; }
 };
 
 // Quantizes `rows` rows of float32 into a panel.
@@ -155,7 +156,7 @@ struct QuantizeGroups {
   std::int8_t* panel;                        // [rows][group_panel_stride(group, k)]
   RowQuant* quant;                           // [rows][groups]
 };
-constexpr std::size_t group_panel_stride(std::size_t group, std::size_t k) {
+constexpr OCTAVO_INLINE std::size_t group_panel_stride(std::size_t group, std::size_t k) {
   return round_up(round_up(k ? k : 1, group), kPanelK);
 }
 
@@ -455,7 +456,7 @@ struct AttentionPanel {
 // The same in products of bfloat16. What is multiplied are pairs of them in four bytes, the first one lower: `queries`
 // [ceil(depth / 2)][64] and `k` [keys][ceil(depth / 2)] are pairs of inputs, `v` [ceil(keys / 2)][value_depth] is pairs
 // of keys, and what is missing of the last pair is 0. Scores become pairs of keys too.
-constexpr std::size_t pairs_of(std::size_t n) { return (n + 1) / 2; }
+constexpr OCTAVO_INLINE std::size_t pairs_of(std::size_t n) { return (n + 1) / 2; }
 // to[i] is the pair of low[i] and high[i], each to the nearest, halves to even; null: of 0.
 struct PairRows {
   const float *low, *high;
@@ -670,9 +671,9 @@ struct KernelTable {
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
   void (*end_of_streams)();                  // what was streamed is seen by other threads from here on
 
-  bool plain_panels() const { return bytes_per_input == 1 && !shifted_panels; }
-  auto& product(WeightKind kind) { return products[static_cast<std::size_t>(kind)]; }
-  void gemm(const Gemm& g) const { products[static_cast<std::size_t>(kind_of(g.weight.format))](g); }
+  OCTAVO_INLINE bool plain_panels() const { return bytes_per_input == 1 && !shifted_panels; }
+  OCTAVO_INLINE auto& product(WeightKind kind) { return products[static_cast<std::size_t>(kind)]; }
+  OCTAVO_INLINE void gemm(const Gemm& g) const { products[static_cast<std::size_t>(kind_of(g.weight.format))](g); }
 };
 
 }  // namespace octavo

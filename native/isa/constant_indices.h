@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#define OCTAVO_INLINE inline __attribute__((always_inline))
+#include "contract/inlined.h"
 
 namespace octavo {
 namespace {

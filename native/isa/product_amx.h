@@ -123,7 +123,7 @@ struct Pending {
 
   // kSlice rows of 16 columns with nothing but scales and a bias (one for all, or one for each row).
   OCTAVO_INLINE void plain_rows(std::size_t column, std::size_t first, const __m512i* from) const {
-    const __m512 scale = _mm512_load_ps(g.weight.scale + column);
+    const __m512 scale = _mm512_loadu_ps(g.weight.scale + column);
     alignas(64) static constexpr float kNone[kBlockN] = {};
     const float* bias = g.bias ? g.bias + first * g.bias_stride + column : kNone;
     const std::size_t bias_step = g.bias ? g.bias_stride : 0;

@@ -93,7 +93,7 @@ struct PendingGroups {
     for (std::size_t c = 0; c < 2; ++c) {
       if (c == columns) return;
       const std::size_t column = (block + c) * kBlockN, bias_step = g.bias ? g.bias_stride : 0;
-      const __m512 scale = _mm512_load_ps(g.weight.scale + column);
+      const __m512 scale = _mm512_loadu_ps(g.weight.scale + column);
       const float* bias = g.bias ? g.bias + first_row * bias_step + column : kNone;
       float* out = g.out + first_row * g.out_stride + column;
 #pragma GCC unroll 8

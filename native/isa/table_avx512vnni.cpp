@@ -1,10 +1,4 @@
 // AVX-512 with VNNI; with AVX512_BF16 where the processor has it.
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <vector>
-
 #include "contract/tables.h"
 #include "isa/convolution_avx512.h"
 #include "isa/fill_table.h"
@@ -18,18 +12,6 @@
 #include "runtime/cpu.h"
 
 namespace octavo {
-namespace {
-
-// OCTAVO_BFLOAT16=emulated does without the instruction: for tests, the bits are the same.
-bool has_pairs() {
-  const std::vector<std::string> features = cpu_features();
-  const char* wanted = std::getenv("OCTAVO_BFLOAT16");
-  if (wanted && std::strcmp(wanted, "emulated") == 0) return false;
-  return std::find(features.begin(), features.end(), "avx512bf16") != features.end() && pairs_are_exact();
-}
-
-}  // namespace
-
 KernelTable avx512vnni_table() {
   KernelTable t{};
   t.name = "avx512vnni";
@@ -44,7 +26,7 @@ KernelTable avx512vnni_table() {
   fill_table<Avx512, Avx512Words>(t);
   t.quantize_pixels = quantize_pixels_avx512;
   t.transpose = transpose_avx512;
-  if (has_pairs()) {
+  if (has_bfloat16_products() && pairs_are_exact()) {
     t.bfloat16_instruction = true;
     t.attention_pairs = AttentionPanels<Avx512Pairs>::attention<true>;
     t.pair_rows = pair_rows<Avx512Pairs>;

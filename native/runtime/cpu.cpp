@@ -1,6 +1,9 @@
 #include "runtime/cpu.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 
 #include "runtime/system.h"
 #include "runtime/x86_features.h"
@@ -79,6 +82,13 @@ std::vector<std::string> cpu_features() {
 #else
 std::vector<std::string> cpu_features() { return {}; }
 #endif
+
+bool has_bfloat16_products() {
+  const char* wanted = std::getenv("OCTAVO_BFLOAT16");
+  if (wanted && std::strcmp(wanted, "emulated") == 0) return false;
+  const std::vector<std::string> features = cpu_features();
+  return std::find(features.begin(), features.end(), "avx512bf16") != features.end();
+}
 
 std::size_t l2_cache_bytes() {
   const std::size_t bytes = caches().second;

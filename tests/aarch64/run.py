@@ -24,7 +24,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.native import debian
-from tests.native.building import BUILD, ROOT, environment_with_tools, have_tools, kept, run
+from tests.native.building import (
+    BUILD,
+    ROOT,
+    environment_with_tools,
+    have_tools,
+    kept,
+    run,
+    status_without_tools,
+)
 
 HERE = Path(__file__).parent
 HOME = BUILD / "aarch64"
@@ -173,7 +181,7 @@ def cases_of(table: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     if not have_tools("aarch64", "the kernels are NOT TESTED on aarch64", TOOLS):
-        return 0
+        return status_without_tools()
     start = time.monotonic()
     environment = make()
     say(f"ready after {time.monotonic() - start:.0f} s; left out are {LEFT_OUT}")

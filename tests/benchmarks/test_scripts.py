@@ -12,11 +12,10 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from benchmarks import convert, demo, large, latency, variants
+from benchmarks import convert, large, latency, variants
 from benchmarks.latency import Setting
 from benchmarks.results import REPOSITORY
 from benchmarks.zoo import minilm
-from octavo.measure.timing import Comparison, Timing
 
 CPU = ["CPUExecutionProvider"]
 
@@ -84,37 +83,6 @@ def test_the_peer_is_silent_and_logging_comes_back(
     assert not caplog.records
     logging.getLogger("benchmarks").warning("heard")
     assert [record.getMessage() for record in caplog.records] == ["heard"]
-
-
-def test_the_demo_says_what_was_measured() -> None:
-    def comparison(**seconds: float) -> Comparison:
-        names = (
-            *(variants.FLOAT, variants.QD, variants.QD_CHANNEL),
-            *(variants.OCTAVO, variants.NATIVE),
-        )
-        times = zip(names, seconds.values(), strict=True)
-        return Comparison({name: Timing((t,) * 3, (1.0,) * 3) for name, t in times})
-
-    found = {
-        demo.SHORT: comparison(exact=10.0, qd=4.0, channel=5.0, ours=2.0, native=1.0),
-        demo.LONG: comparison(exact=90.0, qd=30.0, channel=27.0, ours=30.0, native=20.0),
-    }
-    exact = minilm.Scores(0.656, 0.729, 0.805)
-    outcomes = {
-        variants.FLOAT: demo.Outcome(90_000_000, 0.0, exact),
-        variants.QD: demo.Outcome(23_000_000, 0.05, exact),
-        variants.QD_CHANNEL: demo.Outcome(23_000_000, 0.011, exact),
-        variants.OCTAVO: demo.Outcome(22_500_000, 0.002, minilm.Scores(0.655, 0.73, 0.802)),
-        variants.NATIVE: demo.Outcome(22_600_000, 0.0012, minilm.Scores(0.655, 0.73, 0.802)),
-    }
-    said = demo.conclusion(outcomes, found)
-    assert "4.0 times smaller than the float model and 5.0 (1x32) and 3.0 (8x128)" in said
-    assert "2.50 and 0.90 times the speed of quantize_dynamic per channel" in said
-    assert "25 times smaller than quantize_dynamic's and 5.5 times smaller" in said
-    assert "no score is further than 0.0030" in said
-    assert "(target native) it is 10.0 and 4.5 times as fast as the float model" in said
-    assert said.endswith("its error is 0.0012.")
-    assert demo.table(outcomes, found).row_count == 5
 
 
 @pytest.mark.models

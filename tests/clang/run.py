@@ -17,7 +17,16 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.native.building import BUILD, HERE, ROOT, environment_with_tools, have_tools, run
+from tests.native.building import (
+    BUILD,
+    HERE,
+    ROOT,
+    environment_with_tools,
+    have_tools,
+    run,
+    status_without_tools,
+)
+from tests.native.table_objects import table_faults
 
 HOME = BUILD / "clang"
 COMPILER = "clang++"
@@ -95,11 +104,12 @@ def spilling(isa: str, product: str, products: int) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     if not have_tools("clang", "the core is NOT TESTED as clang compiles it", {COMPILER: "clang"}):
-        return 0
+        return status_without_tools()
     start = time.monotonic()
     module = build()
     say(f"built after {time.monotonic() - start:.0f} s")
     failures = [line for isa, of in PRODUCTS.items() if (line := spilling(isa, *of))]
+    failures += table_faults(HOME)
     left_out = [f"--deselect={test}" for test in LEFT_OUT]
     own = {"PYTHONPATH": str(HERE / "preload"), "OCTAVO_NATIVE": str(module), "CI": "true"}
     command = [sys.executable, "-m", "pytest", "-n", "2", *left_out, *(arguments or TESTS)]

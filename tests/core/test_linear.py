@@ -290,6 +290,23 @@ def test_inputs_of_every_layout(isa: str) -> None:
     assert_same_bits(same, np.broadcast_to(expected[0], (5, 20)).copy())
 
 
+@both_groupings
+@both_weights
+def test_live_scales_and_biases_lie_anywhere(isa: str, group: int, affine: bool) -> None:
+    """A front end's own vectors begin at any float, and each call reads what they hold then."""
+    n, k = 64, 300
+    layer = random_layer(n, k, group=group, affine=affine)
+    weight, exact = pack(layer.q), packed(layer)
+    assert Linear.reads_live(n)
+    for at in (0, 1, 4, 8, 13):
+        scale, bias = (aligned(4 * n + 64).view(np.float32)[at : at + n] for _ in "ab")
+        live = Linear(PackedWeight(weight, n, k, scale, layer.zero, group), bias, live=True)
+        scale[:], bias[:] = layer.scale, layer.bias
+        for rows in (1, 6, 16, 48, 70):
+            x = random_rows(rows, k)
+            assert_same_bits(live(x), exact(x))
+
+
 def test_only_what_must_be_copied_is_copied() -> None:
     x = random_rows(12, 30)
     cube = x.reshape(3, 4, 30)

@@ -126,6 +126,7 @@ def _decoders(folder: Path) -> None:
         written(folder / "path" / "to" / "gptq-checkpoint", "gptq")
         of_family(LLAMA, folder / "decoder")
         model = transformers.AutoModelForCausalLM.from_pretrained(folder / "decoder")
+    _tokenizer(folder / "decoder", model.config.vocab_size)
     write_model(folder / "model.gguf", model, "llama", "Q4_0", words=model.config.vocab_size)
 
 
@@ -153,7 +154,7 @@ def _data(folder: Path, model: Path) -> None:
 def _checkpoint(folder: Path) -> None:
     """A BERT with random weights and its tokenizer, as transformers saves them."""
     import torch
-    from transformers import BertConfig, BertModel, BertTokenizer
+    from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
     config = BertConfig(
@@ -164,8 +165,14 @@ def _checkpoint(folder: Path) -> None:
         intermediate_size=256,
     )
     BertModel(config).eval().save_pretrained(folder)
+    _tokenizer(folder, WORDS)
+
+
+def _tokenizer(folder: Path, size: int) -> None:
+    from transformers import BertTokenizer
+
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "cat", "rain"]
-    words += [f"word{i}" for i in range(WORDS - len(words))]
+    words += [f"word{i}" for i in range(size - len(words))]
     (folder / "vocab.txt").write_text("\n".join(words))
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 

@@ -18,7 +18,7 @@ DOCUMENTS = sorted(
 )
 
 
-FIRST = ROOT / "docs" / "index.md"
+FIRST = ROOT / "docs" / "quickstart_onnx.md"
 """What a reader types first, in an empty folder."""
 
 # What they do README.md, tuning.md and tests/tune do too, with smaller models.
@@ -46,7 +46,7 @@ def test_every_block_of_a_document_runs(path: Path, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "blocks", "made"),
     [
-        pytest.param(FIRST, None, "data.npz model.int8.onnx page.html", id="index"),
+        pytest.param(FIRST, None, "data.npz model.native.onnx page.html", id="quickstart_onnx"),
         pytest.param(ROOT / "README.md", 1, "report.html model.native.onnx", id="README"),
     ],
 )

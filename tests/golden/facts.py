@@ -191,6 +191,7 @@ PATTERNS = (
     (re.compile(r"\b\d+(\.\d+)?(e-?\d+)? ?(ms|s|µs|us|seconds?)\b"), "TIME"),
     (re.compile(r"octavo-staging-[0-9a-f]+"), "octavo-staging-X"),
     (re.compile(r"\bONNX Runtime 1\.\d+\.\d+"), "ONNX Runtime VERSION"),
+    (re.compile(r"\bOctavo \d+\.\d+\.\d+"), "Octavo VERSION"),
     (re.compile(r"which has Conv1D, "), "which has "),  # where transformers was imported before
     (re.compile(r"0x[0-9a-f]{6,}"), "0xADDRESS"),
     (re.compile(r'"seconds": [\d.e-]+'), '"seconds": "TIME"'),

@@ -32,6 +32,16 @@ def test_each_table_is_in_use_or_runs_or_is_another_processors() -> None:
     assert "reference" not in found, "it is said where it is all there is"
 
 
+def test_a_makers_own_speeds_count_for_what_runs_here() -> None:
+    runnable = ("avx512vnni", "avx512", "avx2", "reference")
+    ours, theirs = (
+        {t.name: t.many_rows or 0 for t in kernel_tables(runnable, "avx512vnni", amd=amd)}
+        for amd in (True, False)
+    )
+    assert ours["avx2"] > theirs["avx2"], "Zen 4 runs an operation of 512 bits as two"
+    assert ours["amx"] > theirs["amx"]
+
+
 def test_without_vectors_the_reference_is_in_use_and_nothing_is_compared() -> None:
     found = {t.name: t for t in kernel_tables(("avx2", "reference"), "reference")}
     assert found["reference"].state == IN_USE

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks import steps
+from benchmarks.steps import Step, StepError
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BUILD = ROOT / "build"
 TOOLS = BUILD / "tools"
+_LONG = 40  # characters of a path or a program, which says nothing to who waits
 
 
 def run(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> None:
@@ -23,20 +26,27 @@ def run(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = 
 
 
 def output(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
-    """What the command said, errors and all; ends the program with it, if it fails."""
-    done = subprocess.run(
-        [str(c) for c in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=env,
-    )
-    if done.returncode != 0:
-        shown = " ".join(str(c) for c in command[:8])
-        sys.exit(f"`{shown} ...` failed ({done.returncode}):\n{done.stdout}")
-    return done.stdout
+    """What the command said, errors and all; ends the program with it, if it fails.
+
+    One that takes longer than two seconds says what it is at.
+    """
+    words = [Path(command[0]).name, *(str(part) for part in command[1:])]
+    label = " ".join(word if len(word) < _LONG else "..." for word in words[:6])
+    step = Step(label, command, env, cwd, brief=True)
+    try:
+        steps.run(step)
+    except StepError as error:
+        sys.exit(str(error))
+    return "".join(step.said)
+
+
+NOT_RUN = 77
+"""The exit status of a script whose tools are missing; autotools' for a test that was skipped."""
+
+
+def status_without_tools() -> int:
+    """NOT_RUN; 0 where OCTAVO_ALLOW_MISSING=1 says that whoever calls knows."""
+    return 0 if os.environ.get("OCTAVO_ALLOW_MISSING") == "1" else NOT_RUN
 
 
 def have_tools(who: str, lost: str, tools: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -47,3 +48,19 @@ def test_with_a_compiler_that_is_too_old(tmp_path: Path) -> None:
     said = configured(tmp_path / "build", CXX=str(compiler))
     assert f"{compiler} is GCC 9." in said
     assert "Octavo needs 11 or newer" in said
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64's instructions")
+def test_with_an_assembler_that_is_too_old(tmp_path: Path) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'for word in "$@"; do\n'
+        '    case "$word" in *.cxx) grep -q vpdpbusd "$word" && exit 1 ;; esac\n'
+        "done\n"
+        'exec /usr/bin/env -u CXX g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    said = configured(tmp_path / "build", CXX=str(compiler))
+    assert f"The assembler of {compiler} does not know AVX-VNNI" in said
+    assert "GNU binutils 2.36 or newer" in said

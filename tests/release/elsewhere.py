@@ -65,7 +65,7 @@ def install(folder: Path, machine: str, version: str, *what: str | Path) -> None
 def compile_for(version: str, *folders: Path) -> None:
     """Writes bytecode, for which an emulated Python takes minutes, where that Python is here."""
     if python := pythons.find(version):
-        command = [python, "-m", "compileall", "-q", *folders]
+        command: list[str | Path] = [python, "-m", "compileall", "-q", *folders]
         subprocess.run(command, capture_output=True, check=False)  # some files are templates
 
 

@@ -35,5 +35,5 @@ def test_a_python_that_nobody_has_is_not_found() -> None:
     ],
 )
 def test_a_wheel_serves_the_pythons_of_its_name(tags: str, versions: list[str]) -> None:
-    wheel = Path(f"octavo-0.1.0-{tags}.whl")
+    wheel = Path(f"octavo-1.2.3-{tags}.whl")
     assert [v for v in (*pythons.OLDER, *pythons.LIMITED) if serves(wheel, v)] == versions

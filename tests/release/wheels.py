@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.aarch64.run import COMPILER, have_tools
-from tests.native.building import run
+from tests.aarch64.run import COMPILER, TOOLS
+from tests.native.building import have_tools, run
 from tests.release import old_glibc, pythons
 
 BUILD_WHEEL = """
@@ -51,7 +51,7 @@ def systems() -> tuple[list[System], list[str]]:
     ]
     if X86.foreign:
         sys.exit(f"`make wheel` needs Linux on {X86.machine}, not on {os.uname().machine}")
-    if have_tools():
+    if have_tools("wheel", f"no wheels for {ARM.machine}", TOOLS):
         return [X86, ARM], missing
     return [X86], [*missing, f"{ARM.compiler} or qemu is not here: no wheels for {ARM.machine}"]
 
@@ -76,7 +76,8 @@ def build(
     for version, python in builders()[0].items():
         raw = home / f"raw-{version}"
         shutil.rmtree(raw, ignore_errors=True)
-        settings = settings_for(system, home / "build", links)
+        # As deep below the sources as `make setup` builds: ccache takes the objects from there.
+        settings = settings_for(system, source / "build" / system.machine, links)
         environment = tools | (names_for(version, system.machine) if system.foreign else {})
         run(python, "-c", BUILD_WHEEL, raw, settings, cwd=source, env=environment)
         (plain,) = raw.glob("*.whl")

@@ -116,13 +116,19 @@ def test_the_verdict_in_a_sentence(given: Evidence, said: str) -> None:
 
 def test_a_report_with_evidence() -> None:
     page = parsed(report_html(layer_report(), evidence()))
-    assert heading(page) == "!Quantized"
+    assert heading(page) == "!Check before you ship"
+    (summary,) = page.all("p", **{"class": "summary"})
+    assert summary.text == (
+        "It is 3.9x smaller (90.4 MB to 23.1 MB), 1.92x as fast as the float model and 99.8% like "
+        "it in its outputs: check it before you ship it, because most of the error comes from one "
+        "layer, fc5."
+    )
     assert verdict_of(page) == (
         SENTENCES["all"][1]
         + " 11 of 12 layers are quantized, the comparison with the float model passed. "
         "Look first at fc5, alone 1.0 dB."
     )
-    assert ids(page) == ["beside", "float", "errors", "layers", "ranges", "run"]
+    assert ids(page) == ["next", "sizes", "beside", "float", "errors", "layers", "ranges", "run"]
     tiles = {
         tile.all("dt")[0].words(): [dd.words() for dd in tile.all("dd") if dd.words()]
         for tile in page.all("div", **{"class": "tile"})
@@ -141,22 +147,24 @@ def test_a_report_with_evidence() -> None:
 
 def test_nothing_stands_out_and_the_verdict_is_good() -> None:
     page = parsed(report_html(layer_report(), evidence(comparison=comparison(broken=None))))
-    assert heading(page) == "✓Quantized"
+    assert heading(page) == "✓Ready to ship"
     assert verdict_of(page).endswith("the comparison with the float model passed.")
 
 
 @pytest.mark.parametrize(
-    ("worst", "allowed", "good"),
+    ("worst", "allowed", "sign"),
     [
-        (97.0, 0.1, False),
-        (0.29, 0.3, True),
-        (0.31, 0.3, False),
-        (Recipe.max_error * 0.99, None, True),
-        (Recipe.max_error * 1.01, None, False),
+        (97.0, 0.1, "✗"),
+        (0.29, 0.3, "!"),
+        (0.31, 0.3, "✗"),
+        (0.0099, 0.3, "✓"),
+        (0.009, 0.008, "✗"),
+        (Recipe.max_error * 0.99, None, "!"),
+        (Recipe.max_error * 1.01, None, "✗"),
     ],
 )
 def test_an_error_above_the_bound_is_not_good(
-    worst: float, allowed: float | None, good: bool
+    worst: float, allowed: float | None, sign: str
 ) -> None:
     report = layer_report()
     recipe = {"name": "mine"} | ({} if allowed is None else {"max_error": allowed})
@@ -166,16 +174,16 @@ def test_an_error_above_the_bound_is_not_good(
         reports.append(None)
     for one in reports:
         page = parsed(report_html(one, given))
-        assert heading(page)[0] == ("✓" if good else "!")
+        assert heading(page)[0] == sign
         bound = number(Recipe.max_error if allowed is None else allowed)
         said = f"The error is above {bound}, the largest allowed."
-        assert verdict_of(page).endswith(said) is not good
+        assert verdict_of(page).endswith(said) is (sign == "✗")
 
 
 def test_a_layer_to_blame_is_named_in_the_verdict() -> None:
     found = comparison(worst=97.0, broken=7)
     page = parsed(report_html(None, evidence(comparison=found)))
-    assert heading(page) == "!Quantized"
+    assert heading(page) == "✗Not ready to ship"
     assert verdict_of(page).endswith("the largest allowed. Look first at fc7, alone 1.0 dB.")
 
 
@@ -309,7 +317,7 @@ def test_numbers_that_are_not_finite_come_first_and_are_explained() -> None:
     outputs = (replace(found.outputs[0], difference=spoilt), found.outputs[1])
     given = evidence(comparison=replace(found, layers=layers, outputs=outputs), benchmark=None)
     page = parsed(report_html(layer_report(), given))
-    assert heading(page) == "!Quantized"
+    assert heading(page) == "✗Not ready to ship"
     (sentence,) = page.all("p", **{"class": "verdict"})
     assert sentence.text.startswith(
         "3.9x smaller (90.4 MB to 23.1 MB) and numbers that are not finite, where the float "

@@ -352,7 +352,7 @@ def test_without_matplotlib_the_page_says_what_is_missing(
 
 def test_a_report_of_one_quantization_shares_the_layout() -> None:
     page = parsed(report_html(layer_report()))
-    assert heading(page) == "✓Quantized"
+    assert heading(page) == "!Check before you ship"
     assert "11 of 12 layers are quantized, the model is 3.9x smaller" in page.words()
     assert [row[0].words() for row in rows(section(page, "layers"))] == [
         f"fc{i}" for i in range(1, 13)
@@ -367,10 +367,10 @@ def test_a_report_of_one_quantization_shares_the_layout() -> None:
 def test_a_report_that_was_not_compared_or_quantized_nothing() -> None:
     skipped = replace(layer_report(), verification=Verification("skipped", detail="no inputs"))
     page = parsed(report_html(skipped))
-    assert heading(page) == "!Quantized"
+    assert heading(page) == "!Check before you ship"
     assert "was not made (skipped)" in page.words()
     nothing = replace(layer_report(), layers=layer_report().layers[-1:])
-    assert heading(parsed(report_html(nothing))) == "!Nothing quantized"
+    assert heading(parsed(report_html(nothing))) == "✗Not ready to ship"
     assert parsed(report_html(replace(layer_report(), layers=()))).all("h1")
 
 
@@ -418,6 +418,6 @@ def test_templates_are_beside_the_code_that_reads_them() -> None:
     from octavo.report.html import parts, render
 
     kinds = parts.Section.__subclasses__()
-    assert len(kinds) == 6
+    assert len(kinds) == 7
     for kind in kinds:
         assert (render._TEMPLATES / kind.template).is_file()

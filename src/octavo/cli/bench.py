@@ -201,7 +201,10 @@ def bench(
         asked = {text.replace(" ", ""): shape_of(text) for text in shape} or {"": {}}
         start = time.perf_counter()
         with contextlib.ExitStack() as stack:
-            timing = Bench(bench_models(models), seconds, stack.enter_context(progress_bar()))
+            progress = stack.enter_context(progress_bar())
+            if progress is not None:
+                progress("reading the models", 0, 0)
+            timing = Bench(bench_models(models), seconds, progress)
             if against is Against.ORT:
                 timing.add_ort(stack)
             for text, sizes in asked.items():

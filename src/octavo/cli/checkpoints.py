@@ -89,7 +89,10 @@ class Wanted:
 
 def quantize(model: str, out: Path, wanted: Wanted) -> Report:
     """Writes the folder `out`; one file, for `octavo.torch.load`, where it ends in .safetensors."""
-    need_torch()
+    from octavo.report.terminal import progress_bar, working
+
+    with working("loading PyTorch"):
+        need_torch()
     if is_gguf(model) and (wanted.to is not To.TORCH or out.suffix == ".safetensors"):
         raise OptionError(
             f"{model} is a GGUF file, of which a folder for from_pretrained is made: leave --to "
@@ -104,10 +107,9 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
         return torch_models.quantize(
             model, out, wanted.recipe, wanted.only, wanted.exclude, allow_nothing=False
         )
-    from octavo.report.terminal import progress_bar
-
     with progress_bar() as bar, _stdout_is_ours():
         progress = bar or (lambda stage, done, total: None)
+        progress("reading the checkpoint", 0, 0)
         if wanted.to is To.TORCH:
             from octavo.torch.hub.quantized_folder import quantize_folder
 
@@ -140,12 +142,15 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
 
 def refuse_limits(model: str) -> None:
     """Raises OptionError for --bits and --size where the integers are there and stay."""
-    need_torch()
-    from octavo.torch.hub.gguf_checkpoint import find_either
-    from octavo.torch.hub.libraries import quiet_libraries
+    from octavo.report.terminal import working
 
-    with _stdout_is_ours(), quiet_libraries():
-        found = find_either(model)
+    with working("reading the checkpoint"), _stdout_is_ours():
+        need_torch()
+        from octavo.torch.hub.gguf_checkpoint import find_either
+        from octavo.torch.hub.libraries import quiet_libraries
+
+        with quiet_libraries():
+            found = find_either(model)
     if found.kept_by:
         from octavo.torch.hub.config import limits_refused
 

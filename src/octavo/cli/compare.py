@@ -81,11 +81,14 @@ def compare(
     before it add. Nothing is quantized here: the numbers are those of INT8 as it is. They go to
     stdout; no file is written but PICTURE.
     """
+    from octavo.report.terminal import working
+
     with exit_codes(), operators(custom_ops, floating):
         from octavo.report.plots.errors import errors_plot
 
         taken = [Path(floating), quantized, *([inputs] if inputs else [])]
         check_places(taken, plot=plot)
-        found = compared(floating, quantized, inputs)
+        with working("comparing layer by layer"):
+            found = compared(floating, quantized, inputs)
         show(found, verbose=verbose, json=json)
         write_plot(plot, lambda: errors_plot(found))

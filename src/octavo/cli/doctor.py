@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from octavo.cli.options import SOMETHING_MISSING, JsonOption, exit_codes, show
+
+if TYPE_CHECKING:
+    from octavo.results.diagnosis import Diagnosis
+
+
+def _diagnosed(model: Path | None) -> Diagnosis:
+    from octavo.files.metadata import metadata
+    from octavo.measure.doctor import diagnose
+
+    said = None if model is None else metadata(model)
+    by_others = ""
+    ours = any(key.startswith("octavo.") for key in said or ())
+    if model is not None and model.suffix == ".onnx" and not ours:
+        from octavo.onnx.plan.convertible import quantized_by_others
+
+        by_others = quantized_by_others(model)
+    return diagnose(None if model is None else str(model), said, by_others)
 
 
 def doctor(
@@ -25,17 +42,10 @@ def doctor(
     too old, else 0, also with warnings.
     """
     with exit_codes():
-        from octavo.files.metadata import metadata
-        from octavo.measure.doctor import diagnose
+        from octavo.report.terminal import working
 
-        said = None if model is None else metadata(model)
-        by_others = ""
-        ours = any(key.startswith("octavo.") for key in said or ())
-        if model is not None and model.suffix == ".onnx" and not ours:
-            from octavo.onnx.plan.convertible import quantized_by_others
-
-            by_others = quantized_by_others(model)
-        diagnosis = diagnose(None if model is None else str(model), said, by_others)
+        with working("looking at this machine"):
+            diagnosis = _diagnosed(model)
         show(diagnosis, json=json)
         if not diagnosis.ok:
             raise typer.Exit(SOMETHING_MISSING)

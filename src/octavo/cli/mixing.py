@@ -73,7 +73,10 @@ def limited(
         raise OptionError("--bits and --size: give one of them; both say how large weights become")
     if bits is not None:
         return replace(recipe, mix=replace(recipe.mix, bits=bits, size=None))
-    found = inspect(recipe)
+    from octavo.report.terminal import working
+
+    with working("counting the weights"):
+        found = inspect(recipe)
     rest = found.model_bytes - sum(found.weight_bytes or [d.layer.bytes for d in found.decisions])
     allowed = _bytes(size) - max(rest, 0)
     if allowed <= 0:

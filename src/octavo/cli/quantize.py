@@ -260,24 +260,23 @@ def inspect(
     json: JsonOption = False,
 ) -> None:
     """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
+    from octavo.report.terminal import working
+
     with exit_codes():
         if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, To.TORCH)
-            found = checkpoints.inspect(model, chosen_recipe(recipe))
+            with working("reading the checkpoint's headers"):
+                found = checkpoints.inspect(model, chosen_recipe(recipe))
         elif torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
-            found = torch_models.inspect(model, chosen_recipe(recipe))
+            with working("building the model"):
+                found = torch_models.inspect(model, chosen_recipe(recipe))
         else:
-            from octavo.onnx import inspect as inspect_model
+            form: dict[str, Any] = {"target": target, "cpu": cpu, "quant_format": format}
+            with working("reading the model"):
+                from octavo.onnx import inspect as inspect_model
 
-            chosen = chosen_recipe(recipe, ops)
-            found = inspect_model(
-                Path(model),
-                chosen,
-                target=target,
-                cpu=cpu,
-                quant_format=format,
-            )
+                found = inspect_model(Path(model), chosen_recipe(recipe, ops), **form)
         show(found, json=json, verbose=verbose)
 
 

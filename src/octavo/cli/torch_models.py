@@ -53,12 +53,14 @@ def quantize(
             f"-o {out}: {model} is a PyTorch model, written in safetensors: end the name with "
             ".safetensors. For an ONNX file, call octavo.torch.export_onnx in Python"
         )
-    need_torch()
     from octavo.files.staging import Staging
-    from octavo.report.terminal import progress_bar
-    from octavo.torch import quantize_dynamic, report, save
-    from octavo.torch.plan import selected
-    from octavo.torch.quantize import check_float
+    from octavo.report.terminal import progress_bar, working
+
+    with working("loading PyTorch"):
+        need_torch()
+        from octavo.torch import quantize_dynamic, report, save
+        from octavo.torch.plan import selected
+        from octavo.torch.quantize import check_float
 
     Staging(out)  # refuses a place that cannot be written, before the model is made
     with progress_bar() as bar:

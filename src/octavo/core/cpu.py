@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 _AVX512 = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"})
 
@@ -21,6 +23,15 @@ def saturates(features: Iterable[str]) -> bool:
     """Whether ONNX Runtime's int8 x uint8 products lose bits here: x86-64 without VNNI."""
     has = set(features)
     return "avx2" in has and not uses_vnni(has)
+
+
+def made_by_amd() -> bool:
+    """Whether the system says that this processor is one of AMD's."""
+    try:
+        told = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:  # not Linux; Windows names the maker here
+        told = platform.processor()
+    return "AuthenticAMD" in told
 
 
 def release(version: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from octavo.core.cpu import release, saturates, uses_vnni
+from octavo.core.cpu import made_by_amd, release, saturates, uses_vnni
 from octavo.core.layer import Kind
 from octavo.errors import pip_install
 from octavo.measure.kernel_tables import kernel_tables, slower_by_choice, work_of_layers
@@ -221,7 +221,7 @@ def _processor() -> tuple[tuple[str, ...], tuple[KernelTable, ...], list[Finding
     except ValueError as error:
         problem = Finding("problem", str(error), "unset OCTAVO_ISA")
         return tuple(cpu_features()), (), [problem]
-    tables = kernel_tables(runnable, in_use, cpu_features())
+    tables = kernel_tables(runnable, in_use, cpu_features(), amd=made_by_amd())
     return tuple(cpu_features()), tables, list(slower_by_choice(runnable, in_use))
 
 

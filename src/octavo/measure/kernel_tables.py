@@ -17,27 +17,30 @@ class _Table:
     """A kernel table, the machine architecture it is for, and who has what it needs.
 
     `speed` is that of linear layers over the table of AVX2, for one row and for 32 rows and more:
-    the means of `benchmarks.kernel_tables` on AMD's Zen 4. amx was timed beside avx512vnni on an
-    Intel Xeon; avxvnni was timed as avx512vnni256, the same program. None: it was not timed, or is
-    there for another reason than speed.
+    the means of `benchmarks.kernel_tables` on an Intel Xeon, which runs every table. `amd` is that
+    on AMD's Zen 4 where it has the table. None: it was not timed, or is there for another reason
+    than speed.
     """
 
     name: str
     machine: str
     processors: str
     speed: tuple[float, float] | None = None
+    amd: tuple[float, float] | None = None
     feature: str = ""
     """What a processor has that was made for this table, where a build or system may lack it."""
 
 
 _X86, _ARM = "x86-64", "arm64"
 TABLES = (
-    _Table("amx", _X86, "Intel Xeon since 2023", (1.17, 4.31), feature="amxint8"),
-    _Table("avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.33, 2.52)),
-    _Table("avxvnni", _X86, "Intel Core since 2021", (1.15, 2.35)),
+    _Table("amx", _X86, "Intel Xeon since 2023", (1.21, 10.27), feature="amxint8"),
+    _Table(
+        "avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.20, 4.76), (1.33, 2.52)
+    ),
+    _Table("avxvnni", _X86, "Intel Core since 2021", (1.08, 2.46)),
     _Table("avx512vnni256", _X86, "those of avx512vnni, by OCTAVO_ISA, in 256-bit vectors"),
-    _Table("avx512", _X86, "Intel Xeon since 2017", (1.18, 1.15)),
-    _Table("avx2", _X86, "Intel since 2013, AMD since 2017", (1.0, 1.0)),
+    _Table("avx512", _X86, "Intel Xeon since 2017", (0.89, 1.34), (1.18, 1.15)),
+    _Table("avx2", _X86, "Intel since 2013, AMD since 2017", (1.0, 1.0), (1.0, 1.0)),
     _Table("neon_i8mm", _ARM, "ARM's servers since 2021, Apple since 2022"),
     _Table("neon", _ARM, "most 64-bit ARM since 2018"),
     _Table("neon_mull", _ARM, "every 64-bit ARM"),
@@ -46,15 +49,19 @@ TABLES = (
 
 
 def kernel_tables(
-    runnable: Sequence[str], in_use: str, features: Sequence[str] = ()
+    runnable: Sequence[str], in_use: str, features: Sequence[str] = (), *, amd: bool = False
 ) -> tuple[KernelTable, ...]:
     """Every table of this processor's architecture, where it runs and what it would gain.
 
     `runnable`, `in_use` and `features` are `isas()`, `isa()` and `cpu_features()` of
-    `octavo.core.kernels`.
+    `octavo.core.kernels`; `amd` says that this processor is one of AMD's.
     """
+
+    def speed(table: _Table) -> tuple[float, float] | None:
+        return (amd and table.name in runnable and table.amd) or table.speed
+
     machine = next((t.machine for t in TABLES if t.name in runnable), "")
-    own = next((t.speed for t in TABLES if t.name == in_use), None)
+    own = next((speed(t) for t in TABLES if t.name == in_use), None)
     found = []
     for table in TABLES:
         if table.machine != machine:
@@ -63,8 +70,9 @@ def kernel_tables(
         if state == NOT_HERE and table.feature in features:
             state = REFUSED
         one = many = None
-        if own and table.speed:
-            one, many = (there / here for there, here in zip(table.speed, own, strict=True))
+        its = speed(table)
+        if own and its:
+            one, many = (there / here for there, here in zip(its, own, strict=True))
         found.append(KernelTable(table.name, state, table.processors, one, many))
     if in_use == "reference" or not found:
         state = IN_USE if in_use == "reference" else RUNS

@@ -120,8 +120,8 @@ def quantize_dynamic(
     )
     if error_feedback and check_inputs is None:
         raise OptionError(
-            "error_feedback (--error-feedback) looks at what comes to layers: give check_inputs "
-            "(--inputs), too"
+            "error_feedback (--error-feedback) needs inputs that the model gets: give check_inputs "
+            "(--inputs) too"
         )
     operators = CustomOps.of(custom_ops, sess_options)
     report_progress("reading", 0, 1)

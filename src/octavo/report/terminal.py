@@ -115,3 +115,15 @@ def progress_bar() -> Iterator[Progress | None]:
             bar.update(task, description=stage, completed=done, total=total or None)
 
         yield advance
+
+
+@contextlib.contextmanager
+def working(stage: str) -> Iterator[None]:
+    """`progress_bar` around what knows nothing of its progress: it says `stage`, and for how long.
+
+    Only one may be shown at a time: what is inside has none of its own.
+    """
+    with progress_bar() as progress:
+        if progress is not None:
+            progress(stage, 0, 0)
+        yield

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import octavo
 from octavo.errors import ModelError, OptionError
 from octavo.torch import load, quantize_dynamic, save
 from octavo.torch.files.manifest import parse
@@ -137,7 +138,8 @@ def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
 def test_a_newer_format(path: Path) -> None:
     rewrite_said(path, lambda said: said.update(format=3, version="9.1", more={}))
     assert error_of(path) == (
-        " has format 3, written by Octavo 9.1; this is Octavo 0.1.0, which reads up to 2: "
+        f" has format 3, written by Octavo 9.1; this is Octavo {octavo.__version__}, "
+        "which reads up to 2: "
         "install the one that wrote it"
     )
 
@@ -200,7 +202,8 @@ def test_bytes_behind_the_last_tensor(path: Path) -> None:
 def test_an_unknown_layer_class(path: Path) -> None:
     rewrite_said(path, lambda said: said["layers"]["query"].update({"class": "QuantizedLinaer"}))
     message = error_of(path)
-    assert message.startswith(": query is a 'QuantizedLinaer', a layer that this Octavo (0.1.0)")
+    here = f"this Octavo ({octavo.__version__})"
+    assert message.startswith(f": query is a 'QuantizedLinaer', a layer that {here}")
     assert "Did you mean 'QuantizedLinear'" in message
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 import transformers
 
 from octavo.errors import ModelError, OptionError
+from octavo.recipe import PRESETS
+from octavo.recipe.mix import Mix
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig, load_gguf
 from octavo.torch.hub.gguf_checkpoint import find_gguf
@@ -275,3 +278,12 @@ def test_a_configuration_is_read_without_the_vocabulary(
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     with pytest.raises(Exception, match=r"."):  # in transformers' own words
         transformers.AutoConfig.from_pretrained(tmp_path, gguf_file="m.gguf")
+
+
+def test_a_limit_of_bits_is_refused_where_the_file_has_its_integers(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.gguf", MODELS["llama"](), "llama", "Q8_0")
+    config = OctavoConfig(recipe=replace(PRESETS["int4"], mix=Mix(bits=5)))
+    with pytest.raises(OptionError, match=r"are for float models, and m\.gguf keeps"):
+        transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path, gguf_file="m.gguf", quantization_config=config
+        )

@@ -19,11 +19,12 @@ from octavo.report.html.parts import (
 )
 from octavo.report.html.pictures import errors_picture
 from octavo.report.html.ranges import ranges_table
-from octavo.report.html.verdict import ORT_NAME, least_agreement, worst_error, worst_output
+from octavo.report.html.verdict import ORT_NAME, least_agreement
 from octavo.results.benchmark import CONFIDENCE, Pair, Timed, Verdict, conditions, rate, times
 from octavo.results.comparison import Comparison
 from octavo.results.comparison_page import decibels
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.results.judgement import worst_error, worst_output
 from octavo.results.report import Report
 from octavo.results.words import clean, count, duration, number, size
 

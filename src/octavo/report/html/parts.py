@@ -150,6 +150,15 @@ class Notes(Section):
 
 
 @dataclass(frozen=True)
+class Commands(Section):
+    """What to do, and the command that does it, in order."""
+
+    template: ClassVar[str] = "commands.html"
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Traces(Section):
     """Texts whose lines stand as they are, such as tracebacks; folded under their labels."""
 
@@ -160,7 +169,12 @@ class Traces(Section):
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page. `good` colours the verdict; `data` is embedded as JSON, for checking."""
+    """A whole page; `data` is embedded as JSON, for checking.
+
+    The heading's colour says whether the verdict is `good`, else `bad` or in between.
+
+    `summary` is the verdict in one sentence, for whoever reads nothing else; `sentence` says more.
+    """
 
     title: str
     subject: str
@@ -170,6 +184,8 @@ class Page:
     tiles: tuple[Tile, ...]
     sections: tuple[Section, ...]
     data: Mapping[str, Any]
+    summary: str = ""
+    bad: bool = False
 
 
 _SHORTEST = 0.04  # a bar that is there can be seen

@@ -7,21 +7,22 @@ from collections.abc import Iterator
 
 from octavo.recipe.recipe import Recipe
 from octavo.report.html.evidence import measured_notes, measured_sections
-from octavo.report.html.parts import Facts, Notes, Page, Section, Tile
+from octavo.report.html.parts import Commands, Facts, Notes, Page, Section, Tile
 from octavo.report.html.render import page_data, render
+from octavo.report.html.sizes import size_table
 from octavo.report.html.verdict import (
     error_tiles,
     measured_verdict,
     model_sizes,
     size_tile,
     speed_tile,
-    worst_error,
 )
 from octavo.results import words
-from octavo.results.benchmark import Verdict
+from octavo.results.advice import advice
 from octavo.results.comparison import Comparison
 from octavo.results.comparison_page import decibels
-from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
+from octavo.results.evidence import Evidence
+from octavo.results.judgement import Judgement, Ship, judge, worst_error
 from octavo.results.names import grouped
 from octavo.results.report import Report
 from octavo.results.words import clean, count, duration, number, size
@@ -41,45 +42,34 @@ def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
 def _page(report: Report | None, given: Evidence | None) -> Page:
     evidence = given or Evidence()
     subject = _subject(report, evidence.comparison)
+    sizes = _sizes(report) if report is not None else model_sizes(evidence)
+    known = report is not None or evidence.comparison is not None
+    judged = judge(report, evidence, sizes, _bound(report)) if known else None
     return Page(
         title=f"{subject}: quantization",
         subject=subject,
-        heading=_heading(report, evidence),
+        heading="Measured" if judged is None else judged.ship.value,
+        summary="" if judged is None else judged.sentence,
         sentence=" ".join(filter(None, (*_sentences(report, given), *_alarms(report, evidence)))),
-        good=_good(report, evidence),
+        good=judged is not None and judged.ship is Ship.READY,
+        bad=judged is not None and judged.ship is Ship.NOT,
         tiles=tuple(_tiles(report, evidence)),
-        sections=tuple(_sections(report, given)),
+        sections=(*_next(report, evidence, judged), *_sections(report, given)),
         data=page_data(report=report, evidence=given),
     )
+
+
+def _next(report: Report | None, evidence: Evidence, judged: Judgement | None) -> Iterator[Section]:
+    given = () if judged is None else advice(report, evidence, judged)
+    if given:
+        items = tuple((clean(one.what), clean(one.command)) for one in given)
+        yield Commands("next", "What to do next", items)
 
 
 def _subject(report: Report | None, found: Comparison | None) -> str:
     if report is not None:
         return clean(report.source)
     return "a quantized model" if found is None else clean(found.quantized_model)
-
-
-def _heading(report: Report | None, evidence: Evidence) -> str:
-    if report is not None:
-        return "Quantized" if report.quantized else "Nothing quantized"
-    return "Quantized" if evidence.comparison is not None else "Measured"
-
-
-def _good(report: Report | None, evidence: Evidence) -> bool:
-    """Whether nothing asks for attention.
-
-    The outputs were compared, their error is within the bound, no layer stands out, and the model
-    is not slower than the float one.
-    """
-    found, pair = evidence.comparison, evidence.pair(FLOAT, QUANTIZED)
-    if pair is not None and pair.verdict is Verdict.SLOWER:
-        return False
-    if found is not None and (_beyond(report, found) or found.suspect is not None):
-        return False
-    compared = worst_error(found) is not None
-    if report is None:
-        return compared
-    return bool(report.quantized) and (compared or _passed(report))
 
 
 def _bound(report: Report | None) -> float:
@@ -175,6 +165,8 @@ def _worst_weight(report: Report) -> Iterator[Tile]:
 
 
 def _sections(report: Report | None, evidence: Evidence | None) -> Iterator[Section]:
+    if report is not None and (table := size_table(report)) is not None:
+        yield table
     left = [_left_float(report)] if report is not None and report.left_float else []
     yield from measured_sections(report, evidence, _sizes(report), before_layers=left)
     notes = [("", note) for note in (report.notes if report is not None else ())]

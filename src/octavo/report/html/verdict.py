@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from octavo.report.html.parts import Tile, latency, share
 from octavo.results import words
 from octavo.results.benchmark import CONFIDENCE, Pair, Verdict, times
-from octavo.results.comparison import Comparison, OutputDifference
+from octavo.results.comparison import Comparison
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.results.judgement import speedup, worst_error, worst_output
 from octavo.results.words import number, size
 
 ORT_NAME = "ONNX Runtime's own int8"
@@ -19,18 +20,6 @@ _THAT = "that"
 _ALIKE = 1.05  # errors that differ by less are called the same
 
 
-def worst_output(found: Comparison | None) -> OutputDifference | None:
-    """The output with the largest error; None where no output could be compared."""
-    rated = [] if found is None else [o for o in found.outputs if o.difference is not None]
-    return max(rated, key=_error_of, default=None)
-
-
-def worst_error(found: Comparison | None) -> float | None:
-    """The largest error of an output; infinite where numbers are not finite."""
-    worst = worst_output(found)
-    return None if worst is None else _error_of(worst)
-
-
 def least_agreement(found: Comparison | None) -> float | None:
     """The least share of rows whose largest number is at the same place."""
     return (
@@ -38,11 +27,6 @@ def least_agreement(found: Comparison | None) -> float | None:
         if found
         else None
     )
-
-
-def speedup(pair: Pair) -> str:
-    """`1.92x`: how many times as fast the second model is."""
-    return f"{1 / pair.ratio:.2f}x"
 
 
 def interval(pair: Pair) -> str:
@@ -146,12 +130,6 @@ def _error(error: float) -> str:
     if not math.isfinite(error):
         return "numbers that are not finite, where the float model's are"
     return f"an error of {number(error)} against float"
-
-
-def _error_of(output: OutputDifference) -> float:
-    if output.difference is None:
-        return -1.0
-    return math.inf if output.difference.non_finite else output.difference.error
 
 
 def size_tile(before: int, after: int) -> Tile:

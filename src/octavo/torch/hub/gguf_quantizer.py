@@ -7,6 +7,7 @@ Octavo, which reads the file itself. Without an OctavoConfig, nothing changes.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +27,12 @@ class GgufQuantizer(OctavoQuantizer):
         self._tensors: dict[str, Any] = {}
 
     def read_header(self, gguf_file: str) -> None:
-        """What transformers calls once it knows where the file is."""
+        """What transformers calls once it knows where the file is.
+
+        Raises OptionError for a recipe with a limit of bits or bytes.
+        """
+        path = Path(gguf_file)
+        self.quantization_config.refuse_limits(path.name, "llama.cpp")
         self._file = open_gguf(gguf_file)
 
     def update_dtype(self, dtype: torch.dtype | None) -> torch.dtype:

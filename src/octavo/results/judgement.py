@@ -1,0 +1,224 @@
+"""Whether a quantized model can be shipped, in a sentence, from what became of it and was measured.
+
+It is 3.9x smaller (90.4 MB to 23.0 MB), 3.05x as fast as the float model, and its outputs are
+99.6% like that model's: check it before you ship it, because it was compared on made-up inputs
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from octavo.results import words
+from octavo.results.benchmark import Pair, Verdict
+from octavo.results.comparison import Comparison, OutputDifference
+from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
+from octavo.results.report import Report
+from octavo.results.words import count, number, size
+
+CLOSE = 0.01
+"""An error up to which outputs are called close: from a few hundredths on, labelled scores of
+all-MiniLM-L6 change by points (`benchmarks/results/models_vnni.json`)."""
+
+
+class Ship(Enum):
+    """What to do with the model; the value is the heading."""
+
+    READY = "Ready to ship"
+    CHECK = "Check before you ship"
+    NOT = "Not ready to ship"
+
+
+class Finding(Enum):
+    """What speaks against shipping; those that forbid it come first."""
+
+    NOTHING_QUANTIZED = "nothing quantized"
+    NOT_FINITE = "not finite"
+    ABOVE_BOUND = "above the bound"
+    NOT_COMPARED = "not compared"
+    MADE_UP = "made-up inputs"
+    IN_PART = "compared in part"
+    UNREACHED = "layers unreached"
+    NOT_CLOSE = "not close"
+    SUSPECT = "a layer stands out"
+    SLOWER = "slower"
+    NOT_SMALLER = "hardly smaller"
+
+
+_FORBIDS = frozenset({Finding.NOTHING_QUANTIZED, Finding.NOT_FINITE, Finding.ABOVE_BOUND})
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict: `findings` with their words, the worst first; the sentence says the first two.
+
+    `error` is that of the worst output, from the comparison or else the check; None without one.
+    """
+
+    ship: Ship
+    sentence: str
+    findings: tuple[tuple[Finding, str], ...]
+    error: float | None
+
+    def found(self, *which: Finding) -> bool:
+        """Whether one of them was found."""
+        return any(finding in which for finding, _ in self.findings)
+
+
+def judge(
+    report: Report | None,
+    evidence: Evidence,
+    sizes: tuple[int | None, int | None],
+    bound: float,
+) -> Judgement:
+    """From a report, measurements or both; `sizes` are the models' bytes, as far as they are known.
+
+    `bound` is the largest error allowed.
+    """
+    error = _error(report, evidence)
+    findings = tuple(_findings(report, evidence, error, bound))
+    forbidden = any(finding in _FORBIDS for finding, _ in findings)
+    ship = Ship.NOT if forbidden else Ship.CHECK if findings else Ship.READY
+    facts = list(_facts(report, evidence, sizes))
+    what = f"It is {_listed(facts)}" if facts else "Nothing of it was measured"
+    return Judgement(ship, f"{what}: {_conclusion(ship, findings)}.", findings, error)
+
+
+def worst_output(found: Comparison | None) -> OutputDifference | None:
+    """The output with the largest error; None where no output could be compared."""
+    rated = [] if found is None else [o for o in found.outputs if o.difference is not None]
+    return max(rated, key=_error_of, default=None)
+
+
+def worst_error(found: Comparison | None) -> float | None:
+    """The largest error of an output; infinite where numbers are not finite."""
+    worst = worst_output(found)
+    return None if worst is None else _error_of(worst)
+
+
+def speedup(pair: Pair) -> str:
+    """`1.92x`: how many times as fast the second model is."""
+    return f"{1 / pair.ratio:.2f}x"
+
+
+def _error_of(output: OutputDifference) -> float:
+    if output.difference is None:
+        return -1.0
+    return math.inf if output.difference.non_finite else output.difference.error
+
+
+def _error(report: Report | None, evidence: Evidence) -> float | None:
+    error = worst_error(evidence.comparison)
+    return error if error is not None or report is None else report.verification.error
+
+
+def _findings(
+    report: Report | None, evidence: Evidence, error: float | None, bound: float
+) -> Iterator[tuple[Finding, str]]:
+    """Only what is there; in the order of `Finding`."""
+    found = evidence.comparison
+    if report is not None and not report.quantized:
+        yield Finding.NOTHING_QUANTIZED, "no layer of it is quantized"
+        return
+    if error is not None and not math.isfinite(error):
+        yield (
+            Finding.NOT_FINITE,
+            "it gives numbers that are not finite",
+        )
+    elif error is not None and error > bound:
+        said = f"its error of {number(error)} is more than the {number(bound)} allowed"
+        yield Finding.ABOVE_BOUND, said
+    yield from _unsure(report, found, error)
+    if error is not None and CLOSE < error <= bound:
+        said = f"its error of {number(error)} may cost accuracy, which was not measured"
+        yield Finding.NOT_CLOSE, said
+    if found is not None and found.suspect is not None:
+        yield Finding.SUSPECT, f"most of the error comes from one layer, {_name(found)}"
+    pair = evidence.pair(FLOAT, QUANTIZED)
+    if pair is not None and pair.verdict is Verdict.SLOWER:
+        yield Finding.SLOWER, "it is slower than the float model"
+    if report is not None and report.gains_nothing:
+        yield Finding.NOT_SMALLER, "it is hardly smaller than the float model"
+
+
+def _name(found: Comparison) -> str:
+    assert found.suspect is not None
+    return words.name(found.suspect.name)
+
+
+def _unsure(
+    report: Report | None, found: Comparison | None, error: float | None
+) -> Iterator[tuple[Finding, str]]:
+    """Why the error may not be that of real inputs."""
+    if error is None:
+        yield Finding.NOT_COMPARED, "it was not compared with the float model"
+        return
+    check = None if report is None else report.verification
+    inputs = found.inputs if found is not None else "" if check is None else check.inputs
+    if inputs != "given":
+        yield Finding.MADE_UP, "it was compared on made-up inputs alone"
+    if check is None:
+        return
+    if check.status == "compared":
+        yield Finding.IN_PART, "only a part of its outputs could be compared"
+    if check.unreached:
+        layers = count(len(check.unreached), "quantized layer")
+        yield Finding.UNREACHED, f"the inputs did not come to {layers}"
+
+
+def _facts(
+    report: Report | None, evidence: Evidence, sizes: tuple[int | None, int | None]
+) -> Iterator[str]:
+    """What it is, in a few words each."""
+    before, after = sizes
+    if before and after:
+        same = before == after
+        yield words.ratio(before, after) + (
+            f" as the float model ({size(after)})"
+            if same
+            else f" ({size(before)} to {size(after)})"
+        )
+    pair = evidence.pair(FLOAT, QUANTIZED)
+    if pair is None:
+        yield "not timed"
+    elif pair.verdict is Verdict.NOISY:
+        yield "of a speed that was too noisy to tell"
+    elif pair.verdict is Verdict.SAME:
+        yield "as fast as the float model"
+    else:
+        yield f"{speedup(pair)} as fast as the float model"
+    alike = _alike(report, evidence)
+    if alike is not None:
+        yield f"{_share(alike)} like it in its outputs"
+
+
+def _alike(report: Report | None, evidence: Evidence) -> float | None:
+    """The worst output's cosine with the float model's; None where it has none."""
+    worst = worst_output(evidence.comparison)
+    if worst is not None and worst.difference is not None:
+        return None if worst.difference.non_finite else worst.difference.cosine
+    error = None if report is None else report.verification.cosine_error
+    return None if error is None or not math.isfinite(error) else 1 - error
+
+
+def _share(cosine: float) -> str:
+    """`99.6%`, `99.98%`: never 100% of what is not the same."""
+    if cosine >= 1:
+        return "100%"
+    digits = 1 if cosine < 0.999 else 2 if cosine < 0.9999 else 3
+    return f"{min(cosine, 0.99999):.{digits}%}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+
+
+def _conclusion(ship: Ship, findings: Sequence[tuple[Finding, str]]) -> str:
+    if ship is Ship.READY:
+        return "ready to ship, as its outputs are close to the float model's on the inputs given"
+    why = " and ".join(said for _, said in findings[:2])
+    what = "do not ship it" if ship is Ship.NOT else "check it before you ship it"
+    return f"{what}, because {why}"

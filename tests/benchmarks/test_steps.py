@@ -1,0 +1,91 @@
+"""Commands that say what they are doing, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import steps
+from benchmarks.steps import Step, StepError
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(code: str) -> tuple[str, str, str]:
+    return (sys.executable, "-c", code)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("  *** [12/87] Building CXX object a.o", "12 of 87 files"),
+        ("[3/9] Linking", "3 of 9 files"),
+        ("  Downloading torch-2.13.0-cp311.whl (190.1 MB)", "downloading torch (190.1 MB)"),
+        ("Collecting numpy>=1.26 (from x)", "looking for numpy"),
+        ("Installing collected packages: a, b, c", "installing 3 packages"),
+        ("\x1b[32manything else\x1b[0m ", "anything else"),
+        ("  \n", ""),
+    ],
+)
+def test_what_a_line_says(line: str, said: str) -> None:
+    assert steps.doing(line) == said
+
+
+def test_steps_run_at_once_and_say_how_long_they_took(capsys: pytest.CaptureFixture[str]) -> None:
+    wait = "import pathlib, time\nwhile not pathlib.Path({!r}).exists(): time.sleep(0.01)"
+    there = f"/tmp/octavo-steps-{os.getpid()}"
+    touch = f"import pathlib; pathlib.Path({there!r}).touch()"
+    try:
+        steps.run(Step("waits", python(wait.format(there))), Step("frees it", python(touch)))
+    finally:
+        Path(there).unlink(missing_ok=True)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["waits ...", "frees it ..."]
+    assert sorted(line.partition(":")[0] for line in said[2:]) == ["frees it", "waits"]
+
+
+def test_a_failure_shows_all_that_was_said_and_ends_the_others() -> None:
+    slow = Step("sleeps", python("import time; time.sleep(60)"))
+    bad = Step("fails", python("print('the reason'); raise SystemExit(3)"))
+    with pytest.raises(StepError, match=r"(?s)the reason.*FAILED \(3\): fails"):
+        steps.run(slow, bad)
+    assert not slow.running
+
+
+def test_a_step_that_may_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    step = Step("tries", python("raise SystemExit('no such thing')"), optional=True)
+    steps.run(step)
+    assert step.failed
+    assert "and failed, which does not matter here: no such thing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_command_and_its_children(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    inner = f"import os, time; open({str(tmp_path / 'inner')!r}, 'w').write(str(os.getpid())); "
+    inner += "time.sleep(60)"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    command = (sys.executable, "-m", "benchmarks.steps", "sleeps", *python(outer))
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 30
+    while not (tmp_path / "inner").exists() or not (tmp_path / "inner").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(how)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "sleeps ...\n", "interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "inner").read_text()), 0)
+
+
+def test_durations() -> None:
+    assert [steps.duration(s) for s in (0.4, 59.4, 94)] == ["0 s", "59 s", "1 min 34 s"]
