@@ -139,7 +139,8 @@ class Step:
         left_out = max(0, len(self.said) - _LAST)
         before = f"... {left_out} lines before\n" if left_out else ""
         raise StepError(
-            f"{before}{''.join(self.said[left_out:])}\nFAILED ({self._process.returncode}): {self.label}\n"
+            f"{before}{''.join(self.said[left_out:])}\n"
+            f"FAILED ({self._process.returncode}): {self.label}\n"
             f"the command was: {' '.join(map(str, self.command))}"
         )
 
