@@ -3,7 +3,7 @@
     python -m benchmarks.steps "setting up .venv (two minutes)" COMMAND ...
 
 On a terminal a line moves while the command runs: seconds, and what it said last. At the end, and
-elsewhere, stands what was done and how long it took. Of a command that fails all that it said is
+elsewhere, stands what was done and how long it took. Of a command that fails its last words are
 shown. Ctrl-C ends the command with all its children. Needs Python's own library alone: the
 environments are made with it.
 """
@@ -27,6 +27,7 @@ from typing import Any
 
 _POLL = 0.1  # seconds between two looks at the commands
 _BRIEF = 2.0  # seconds that nobody minds to wait without a word
+_LAST = 200  # lines of a command that failed
 _GRACE = 5.0  # seconds that an interrupted command has to end by itself
 _INTERRUPTED = 130  # the exit status of shells for Ctrl-C
 # Ctrl-C in a terminal reaches this program alone, which then ends the whole group.
@@ -135,8 +136,11 @@ class Step:
         if self.optional:
             last = next((line.strip() for line in reversed(self.said) if line.strip()), "no word")
             return f"{took.rstrip()}, and failed, which does not matter here: {last}\n"
+        left_out = max(0, len(self.said) - _LAST)
+        before = f"... {left_out} lines before\n" if left_out else ""
         raise StepError(
-            f"{''.join(self.said)}\nFAILED ({self._process.returncode}): {self.label}\n"
+            f"{before}{''.join(self.said[left_out:])}\n"
+            f"FAILED ({self._process.returncode}): {self.label}\n"
             f"the command was: {' '.join(map(str, self.command))}"
         )
 

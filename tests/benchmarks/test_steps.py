@@ -58,6 +58,18 @@ def test_a_failure_shows_all_that_was_said_and_ends_the_others() -> None:
     assert not slow.running
 
 
+def test_a_failure_that_said_much_shows_the_end() -> None:
+    bad = Step("fails", python("print(*range(1000), sep='\\n'); raise SystemExit(3)"))
+    with pytest.raises(StepError, match=r"\A\.\.\. 800 lines before\n800\n801\n") as caught:
+        steps.run(bad)
+    assert "\n999\n" in str(caught.value)
+
+
+def test_a_brief_step_is_not_spoken_of(capsys: pytest.CaptureFixture[str]) -> None:
+    steps.run(Step("quick", python("print('done')"), brief=True))
+    assert capsys.readouterr().out == ""
+
+
 def test_a_step_that_may_fail(capsys: pytest.CaptureFixture[str]) -> None:
     step = Step("tries", python("raise SystemExit('no such thing')"), optional=True)
     steps.run(step)
