@@ -1,37 +1,14 @@
-"""Speed against error as a picture, by Matplotlib: the same bytes from the same points."""
+"""Speed against error as a picture: README's and the demo's."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-COLOURS = {
-    "light": {
-        "ink": "#24292f",
-        "soft": "#6e7781",
-        "line": "#d0d7de",
-        "ours": "#4051b5",
-        "other": "#c2410c",
-    },
-    "dark": {
-        "ink": "#e6edf3",
-        "soft": "#9198a1",
-        "line": "#3d444d",
-        "ours": "#9fa8ff",
-        "other": "#fb923c",
-    },
-}
-
-
-_PLACES = {
-    "right": ((10, 0), "left", "center"),
-    "left": ((-10, 0), "right", "center"),
-    "above": ((0, 10), "center", "bottom"),
-    "below": ((0, -10), "center", "top"),
-}  # how far, and which edges of the text are there
+from benchmarks.docs.drawing import Point as Place
+from benchmarks.docs.drawing import scatter
+from octavo.report.plots.style import Plot, Theme
 
 
 @dataclass(frozen=True)
@@ -47,7 +24,11 @@ class Point:
 
 def label(point: Point) -> str:
     """What stands beside it, in two lines."""
-    return f"{point.name}\n{point.speed:.1f}x, error {point.error:.2g}"
+    return f"{point.name}\n{_more(point)}"
+
+
+def _more(point: Point) -> str:
+    return f"{point.speed:.1f}x, error {point.error:.2g}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +36,7 @@ class Frame:
     """What the axes span, from the lower left to the upper right: errors fall upwards."""
 
     speeds: tuple[float, float] = (0.8, 4.1)
-    errors: tuple[float, float] = (0.15, 0.0003)
+    errors: tuple[float, float] = (0.15, 0.0002)
 
 
 README = Frame()
@@ -81,62 +62,21 @@ def fitted(points: Sequence[Point]) -> tuple[list[Point], Frame]:
 
 def draw(points: Sequence[Point], theme: str, frame: Frame = README) -> str:
     """An SVG in the colours of `theme`, light or dark, on no background. Text stays text."""
-    svg = _file(points, theme, frame, "svg", transparent=True, metadata={"Date": None}).decode()
-    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+    return _plot(points, frame).svg(Theme(theme))
 
 
 def draw_png(points: Sequence[Point], frame: Frame = README) -> bytes:
     """A PNG in light colours on white."""
-    return _file(points, "light", frame, "png", dpi=150, metadata={"Software": None})
+    return _plot(points, frame).png()
 
 
-def _file(points: Sequence[Point], theme: str, frame: Frame, kind: str, **options: Any) -> bytes:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    colours = COLOURS[theme]
-    settings = {
-        "svg.hashsalt": "octavo",
-        "svg.fonttype": "none",
-        "text.color": colours["ink"],
-        "axes.labelcolor": colours["ink"],
-        "axes.edgecolor": colours["line"],
-        "xtick.color": colours["soft"],
-        "ytick.color": colours["soft"],
-        "font.size": 11,
-    }
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(8, 3.9), layout="constrained")
-        _paint(figure.add_subplot(), points, colours, frame)
-        out = io.BytesIO()
-        figure.savefig(out, format=kind, **options)
-    return out.getvalue()
-
-
-def _paint(axes: Any, points: Sequence[Point], colours: dict[str, str], frame: Frame) -> None:
-    for point in points:
-        colour = colours["ours" if point.ours else "other"]
-        axes.plot(point.speed, point.error, "o" if point.ours else "s", color=colour, markersize=9)
-        offset, across, down = _PLACES[point.place]
-        axes.annotate(
-            label(point),
-            (point.speed, point.error),
-            offset,
-            textcoords="offset points",
-            ha=across,
-            va=down,
-            fontsize=10,
-        )
-    worst, best = frame.errors
-    axes.axvline(1, color=colours["soft"], linestyle="--")
-    middle = 0.01 if frame is README else math.sqrt(worst * best)
-    axes.annotate("float", (1, middle), (6, 0), textcoords="offset points", color=colours["soft"])
-    axes.set(xlim=frame.speeds, ylim=frame.errors, yscale="log")
-    axes.set_xlabel("speed, float = 1: further right is faster")
-    axes.set_ylabel("error: higher up is better")
-    powers = range(math.floor(math.log10(worst)), math.ceil(math.log10(best)) - 1, -1)
-    ticks = [10.0**power for power in powers if best <= 10.0**power <= worst]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
-    axes.grid(color=colours["line"], linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
+def _plot(points: Sequence[Point], frame: Frame) -> Plot:
+    return scatter(
+        "",
+        "speed, float = 1: further right is faster",
+        "error: higher up is better",
+        [Place(p.name, p.speed, p.error, p.ours, p.place, _more(p)) for p in points],
+        frame.speeds,
+        frame.errors,
+        reference=1,
+    )

@@ -36,8 +36,8 @@ def prose(page: Path) -> str:
     ids=lambda p: p.stem,
 )
 def test_no_measured_figure_is_typed(page: Path) -> None:
-    """It would be right until the next measurement: `figures` of docs/hooks/results.py stay so."""
-    assert not _TYPED.search(prose(page)), "name a result instead, as docs/hooks/results.py says"
+    """It would be right until the next measurement: `figures` of a mark stay so."""
+    assert not _TYPED.search(prose(page)), "name a result instead, as benchmarks/docs/marks.py says"
 
 
 @pytest.mark.parametrize("text", ["is 2.4x as fast", "takes 1.3 times", "0.6% slower", "in 12 ms"])

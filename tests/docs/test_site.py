@@ -13,9 +13,11 @@ from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
 from benchmarks import readme
+from benchmarks.docs import marks, plots
 from benchmarks.results import FOLDER, read, table, write
 from octavo.cli import app
 
+WRITE = "run `python -m benchmarks.docs`"
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CONFIG = YAML(typ="safe").load((ROOT / "mkdocs.yml").read_text())
@@ -83,48 +85,82 @@ def test_pictures_are_as_they_are_drawn() -> None:
     draw = script("pictures/draw.py")
     for name, picture in draw.PICTURES.items():
         assert (DOCS / "pictures" / f"{name}.svg").read_text() == picture()
-    plots = {f"speed-{theme}" for theme in readme.THEMES}  # of test_readme.py
-    assert {path.stem for path in DOCS.glob("pictures/*.svg")} == {*draw.PICTURES, *plots}
+    drawn = {path.stem for path in DOCS.glob("pictures/*.svg")} - {*draw.PICTURES}
+    readme_has = {f"speed-{theme}" for theme in readme.THEMES}  # of test_readme.py
+    assert drawn == readme_has | {f"{name}-{t}" for name in plots.drawn() for t in readme.THEMES}
 
 
-def test_figures_are_those_of_the_results() -> None:
-    hook = script("hooks/results.py")
+@pytest.mark.parametrize("name", plots.drawn())
+def test_plots_are_of_the_committed_results(name: str) -> None:
+    """Byte for byte where Matplotlib is of the release that drew them, else by their words."""
+    for path, svg in plots.pictures([name]).items():
+        there = path.read_text(encoding="utf-8")
+        if _matplotlib(there) == _matplotlib(svg):
+            assert there == svg, WRITE
+        else:
+            assert _texts(there) == _texts(svg), WRITE
+
+
+def _matplotlib(svg: str) -> str:
+    return re.findall(r"Matplotlib v([\d.]+)", svg)[0]
+
+
+def _texts(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)<", svg)
+
+
+def test_what_stands_between_marks() -> None:
     section = "Conversion time, all-MiniLM-L6"
     rows = [row for row in read(FOLDER / "convert.json").rows if row.section == section]
-    page = hook.filled(f"before\n\n<!-- results: convert: {section} -->\n\nafter\n")
-    assert page == "before\n\n" + "\n".join(table(rows)) + "\n\nafter\n"
-    assert "python -m benchmarks.convert" in hook.filled("<!-- measured: convert -->")
-    assert "(results/convert.md) | `python -m benchmarks.convert" in hook.filled("<!-- every -->")
-    for wrong in ("<!-- measured: gone -->", "<!-- results: convert: gone -->"):
+    mark = f"<!-- results: convert: {section} -->"
+    page = marks.written(f"before\n\n{mark}\n\nafter\n")
+    assert page == "\n".join(["before", "", mark, *table(rows), marks.END, "", "after", ""])
+    assert marks.written(page) == page
+    assert marks.written(page.replace("| reached |", "| typed |")) == page
+    two = f"{mark}\n\n<!-- measured: convert -->\nold\n{marks.END}\n"
+    assert marks.written(two).count(marks.END) == 2
+    assert "old" not in marks.written(two)
+    every = marks.written("<!-- every -->")
+    assert "(../benchmarks/results/convert.json) | `python -m benchmarks.convert" in every
+    for wrong in ("measured: gone", "results: convert: gone", "plot: gone", "families: tune: gone"):
         with pytest.raises(LookupError, match="gone"):
-            hook.filled(wrong)
+            marks.written(f"<!-- {wrong} -->")
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != "performance.md"], ids=lambda page: Path(page).stem
-)
-def test_pages_ask_for_figures_that_there_are(page: str) -> None:
-    hook, text = script("hooks/results.py"), (DOCS / page).read_text()
-    assert "<!--" not in hook.filled(text).replace(script("hooks/command_line.py").MARK, "")
-    if "/" not in page:
-        assert hook.written(text) == text, "run `python docs/hooks/results.py`"
+def test_the_site_links_to_pages_of_results_and_shows_one_of_two_pictures() -> None:
+    link = "see [all](../benchmarks/results/convert.json) and [x](../../benchmarks/results/a.json)"
+    hook = script("hooks/results.py").on_page_markdown
+    assert hook(link, None, None, None) == "see [all](results/convert.md) and [x](../results/a.md)"
+    shown = script("hooks/pictures.py").themed("\n".join(plots.picture("lengths")))
+    assert "pictures/lengths-light.svg#only-light)" in shown
+    assert "pictures/lengths-dark.svg#only-dark)" in shown
+    assert "<picture" not in shown
 
 
-def test_the_performance_page_asks_for_what_there_is_and_shows_every_miss() -> None:
-    page = script("hooks/results.py").filled((DOCS / "performance.md").read_text())
-    assert "<!--" not in page
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.removesuffix(".md"))
+def test_pages_are_as_they_are_written(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert marks.written(text) == text, WRITE
+    known = (line for line in text.splitlines() if line.startswith("<!-- "))
+    assert all(marks.is_mark(line) for line in known)
+
+
+def test_the_performance_page_shows_every_plot_and_every_miss() -> None:
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    for name in plots.drawn():
+        assert f"<!-- plot: {name} -->" in page
     for path in FOLDER.glob("*.json"):
         for row in read(path).missed:
             assert f"| {row.section} | {row.what} | {row.asked} | {row.shown} |" in page
-    typed = re.sub(r"^(\||- |`python).*$", "", page, flags=re.MULTILINE)
+    typed = re.sub(r"^(\||- |`python|<!-- |  <img).*$", "", page, flags=re.MULTILINE)
     assert not re.search(r"\d(\.\d+)? ?(x|ms|%|dB|MB)\b", typed)  # no figure is typed in
 
 
 def test_the_command_line_page_has_every_command_and_option() -> None:
-    text = "\n".join(script("hooks/command_line.py").reference())
+    text = (DOCS / "command_line.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
         assert f"## octavo {command.name or command.callback.__name__}\n" in text
-    for option in ("--max-trials", "--against", "--recipe-out", "--no-verify", "--to"):
+    for option in ("--max-trials", "--against", "--recipe-out", "--no-verify", "--to", "--plot"):
         assert (option in text) is (option != "--max-trials")
     assert "| 8 | tune: no recipe that meets the criterion was found |" in text
 

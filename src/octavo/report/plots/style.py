@@ -113,7 +113,7 @@ class Plot:
         lines = (line.rstrip() for line in out.getvalue().splitlines())
         text = _with_title("\n".join(lines) + "\n", self.title)
         if theme is Theme.DARK:
-            return re.sub("|".join(_DARK), lambda match: _DARK[match[0]], text)
+            return darkened(text)
         return (
             text if clear else text.replace("<title>", f"<style>{DARK_RULES}</style>\n <title>", 1)
         )
@@ -133,6 +133,11 @@ class Plot:
         ):
             body = re.sub(left_out, "", body, flags=re.DOTALL)
         return body
+
+
+def darkened(svg: str) -> str:
+    """The SVG of a light page in the colours of a dark one."""
+    return re.sub("|".join(_DARK), lambda match: _DARK[match[0]], svg)
 
 
 def tip(artist: Any, text: str) -> None:

@@ -1,26 +1,14 @@
-"""The command line's reference, from the commands themselves: `<!-- command line -->` in a page."""
+"""The command line's reference, from the commands themselves."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from octavo.cli import app
-
-if TYPE_CHECKING:
-    from mkdocs.config.defaults import MkDocsConfig
-    from mkdocs.structure.files import Files
-    from mkdocs.structure.pages import Page
-
-MARK = "<!-- command line -->"
-
-
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fills in the reference."""
-    return markdown.replace(MARK, "\n".join(reference())) if MARK in markdown else markdown
 
 
 def reference() -> Iterator[str]:
@@ -39,7 +27,9 @@ def section(name: str, command: Any) -> Iterator[str]:
     records = [found for p in command.params if (found := p.get_help_record(context))]
     if records:
         yield from ("| argument or option | meaning |", "|---|---|")
-        yield from (f"| `{names}` | {_cell(said)} |" for names, said in records)
+        for names, said in records:
+            escaped = names.replace("|", "\\|")
+            yield f"| `{escaped}` | {_cell(said)} |"
         yield ""
 
 
