@@ -132,7 +132,7 @@ def _decoders() -> Iterator[str]:
         "octavo int4: perplexity over that of float32 arithmetic on the same integers",
     )
     peers = {"llama.cpp": speed("llama.cpp")}
-    yield _line("Language model, 4 bits", name, ours, peers, f"perplexity times {loss:.3f}")
+    yield _line("Language model, 4 bits", name, ours, peers, f"{loss:.3f} times the perplexity")
 
 
 def points() -> list[Point]:

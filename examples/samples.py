@@ -30,12 +30,15 @@ def sample(name: str) -> str | list[str]:
         sys.exit("error: samples are only in a clone of Octavo's repository; give a path of yours")
     print(f"taking the sample: {SAMPLES[name]}", file=sys.stderr)
     sys.path.insert(0, str(root))
-    from benchmarks.zoo import samples
-    from benchmarks.zoo.fetch import FetchError
-
     try:
+        from benchmarks.zoo import samples
+
         found = getattr(samples, name)()
-    except FetchError as error:
+    except ImportError as error:
+        sys.exit(
+            f"error: this sample needs {error.name}; install it with: pip install {error.name}"
+        )
+    except RuntimeError as error:  # it cannot be fetched
         sys.exit(f"error: {error}")
     return [str(path) for path in found] if isinstance(found, list) else str(found)
 

@@ -3,8 +3,7 @@
     python tune_classifier.py                        # a sample: all-MiniLM-L6 that sorts questions
     python tune_classifier.py model.onnx labelled.npz --config my.yaml
 
-The file of data has an array for each input of the model, by its name, and `label`. Files of Neural
-Compressor 1.x are read as they are.
+The data have an array for each input of the model, and `label`. YAML is Neural Compressor 1.x's.
 """
 
 import argparse
@@ -15,6 +14,8 @@ import numpy as np
 
 from octavo import OctavoError
 
+CONFIG = Path(__file__).with_name("tune.yaml")
+
 
 def arguments() -> argparse.Namespace:
     """What the command line says, and the sample where it names no model."""
@@ -22,10 +23,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("model", nargs="?", help="the float model, an ONNX file")
     parser.add_argument("data", nargs="?", help="an .npz file")
-    parser.add_argument(
-        "--config", default=Path(__file__).with_name("tune.yaml"), help="a YAML file"
-    )
-    parser.add_argument("-o", "--output", default="tuned", help="folder for model and recipe")
+    parser.add_argument("--config", default=CONFIG, help="default: tune.yaml beside this file")
+    parser.add_argument("-o", default="tuned", help="the folder to write")
     given = parser.parse_args()
     if given.model and not given.data:
         parser.error("give the labelled data too, an .npz file")
@@ -64,10 +63,11 @@ def main(given: argparse.Namespace) -> None:
     quantizer.eval_func = evaluate
     tuned = quantizer.fit()
     print(tuned.result)
-    tuned.save(given.output)
-    session = octavo.onnx.session(Path(given.output) / "best_model.onnx")
+    tuned.save(given.o)
+    print(f"saved {given.o}/best_model.onnx and best_recipe.yaml")
+    session = octavo.onnx.session(Path(given.o) / "best_model.onnx")
     found = classify(session, {name: array[:8] for name, array in inputs.items()})
-    print(f"classes of the first rows: {found}, labels: {label[:8]}")
+    print(f"the first rows: classes {found}, labels {label[:8]}")
 
 
 if __name__ == "__main__":

@@ -232,22 +232,23 @@ def _include() -> Path:
     return place / "usr" / "include" / "onnxruntime"
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled against the headers, linked with the library of ONNX Runtime's wheel."""
+    place = tmp_path_factory.mktemp("embed")
+    capi = Path(onnxruntime.__file__).parent / "capi"
+    (library,) = capi.glob("libonnxruntime.so.*")
+    for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
+        (place / name).symlink_to(library)
+    command = ["g++", "-std=c++17", "-Wall", "-Werror", str(EXAMPLES / "embed.cpp")]
+    command += ["-I", str(_include()), "-L", str(place), "-lonnxruntime", "-Wl,-rpath,$ORIGIN"]
+    subprocess.run([*command, "-o", str(place / "embed")], check=True)
+    shutil.copy(custom_ops_library(), place)
+    return place / "embed"
+
+
 class TestCpp:
     pytestmark = real
-
-    @pytest.fixture(scope="class")
-    def program(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Compiled against the headers, linked with the library of ONNX Runtime's wheel."""
-        place = tmp_path_factory.mktemp("embed")
-        capi = Path(onnxruntime.__file__).parent / "capi"
-        (library,) = capi.glob("libonnxruntime.so.*")
-        for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
-            (place / name).symlink_to(library)
-        command = ["g++", "-std=c++17", "-Wall", "-Werror", str(EXAMPLES / "embed.cpp")]
-        command += ["-I", str(_include()), "-L", str(place), "-lonnxruntime", "-Wl,-rpath,$ORIGIN"]
-        subprocess.run([*command, "-o", str(place / "embed")], check=True)
-        shutil.copy(custom_ops_library(), place)
-        return place / "embed"
 
     def test_it_embeds(self, program: Path, folder: Path, wanted: np.ndarray) -> None:
         ids = tokenize(TEXTS[:1])["input_ids"][0]

@@ -7,9 +7,9 @@ The sdist is made first, and all wheels from it: for x86-64 and aarch64, each fo
 at the end. All are linked with the names of glibc 2.28 and get the oldest manylinux tag that their
 binaries allow. They are checked for what they hold. Then each is installed where no compiler is
 found, for each Python that it serves, and makes and runs a small model; those for aarch64 do so
-under qemu. The library runs with an older glibc. With one Python the whole demo runs, with the
-wheel and then with the sdist, which pip compiles again. Stops at the first thing that is wrong,
-and leaves build/release then.
+under qemu. The library runs with an older glibc. The sdist is compiled by pip, with GCC and with
+clang, and has to give the same bits. With one wheel the whole demo runs. Stops at the first thing
+that is wrong, and leaves build/release then.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ def check(archives: Sequence[Path], sdist: Path) -> str:
     if faults:
         sys.exit("\n".join(faults))
     run(sys.executable, "-m", "twine", "check", "--strict", *archives, sdist)
+    stable = [wheel for wheel in archives if "-abi3-" in wheel.name]
+    run(sys.executable, "-m", "abi3audit", "--strict", *stable)
     return version
 
 
@@ -141,15 +143,31 @@ def try_elsewhere(made: dict[str, list[Path]], models: Path, missing: list[str])
                 elsewhere.try_emulated(wheel, version, models)
 
 
-def try_demo(name: str, what: Path, version: str) -> Path:
-    """The Python of a new environment that holds `what`, with which the demo ran."""
-    say(f"installing {what.name} with all that the demo needs")
-    home = HOME / name
+def try_sdist(sdist: Path, models: Path, missing: list[str]) -> None:
+    """Compiled by pip in a fresh environment, with each compiler."""
+    for compiler in ("g++", "clang++"):
+        if shutil.which(compiler) is None:
+            missing.append(f"{compiler} is not here: the sdist was not compiled with it")
+            continue
+        say(f"installing {sdist.name} with {compiler}")
+        home, there = HOME / f"sdist-{compiler}", HOME / "model-of-sdist"
+        run(sys.executable, "-m", "venv", home)
+        python = home / "bin" / "python"
+        run(python, *PIP[:-1], sdist, env=clean_environment() | {"CXX": compiler})
+        use([python], there, clean_environment(), compiler=True)
+        elsewhere.same_bits(there / "native.npz", models / "native.npz")
+        shutil.rmtree(home)
+
+
+def try_demo(wheel: Path, version: str) -> Path:
+    """The Python of a new environment that holds `wheel`, with which the demo ran."""
+    say(f"installing {wheel.name} with all that the demo needs")
+    home = HOME / "wheel"
     run(sys.executable, "-m", "venv", home)
     python = home / "bin" / "python"
     environment = clean_environment()
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
-    run(python, *PIP[:-1], f"{what}[demo]", env=environment)
+    run(python, *PIP[:-1], f"{wheel}[demo]", env=environment)
     said = output(python.with_name("octavo"), "--version", env=environment).strip()
     if said != f"octavo {version}":
         sys.exit(f"`octavo --version` says {said!r}, not 'octavo {version}'")
@@ -184,8 +202,8 @@ def main(arguments: Sequence[str]) -> int:
     try_elsewhere(made, models, missing)
     own = ".".join(map(str, sys.version_info[:2]))
     (wheel,) = (wheel for wheel in made[wheels.X86.machine] if serves(wheel, own))
-    check_types(try_demo("wheel", wheel, version))
-    try_demo("sdist", sdist, version)
+    try_sdist(sdist, models, missing)
+    check_types(try_demo(wheel, version))
     shutil.rmtree(HOME)  # the environments take gigabytes
     for path in (*archives, sdist):
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e6:.1f} MB")

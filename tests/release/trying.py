@@ -44,11 +44,21 @@ def fresh(home: Path, python: Path, wheel: Path) -> Path:
     return made
 
 
-def use(python: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> None:
-    """Quantizes and runs a small model, whose files stay in `folder`, with this Python."""
+def use(
+    python: Sequence[str | Path],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    compiler: bool = False,
+) -> None:
+    """Quantizes and runs a small model, whose files stay in `folder`, with this Python.
+
+    Fails where a compiler is found, unless there may be one.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    run(*python, HERE / "small_model.py", folder, "--no-compiler", cwd=folder, env=environment)
+    without = () if compiler else ("--no-compiler",)
+    run(*python, HERE / "small_model.py", folder, *without, cwd=folder, env=environment)
 
 
 def first_call(python: Path, folder: Path) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -10,6 +10,7 @@ import onnx_ir as ir
 from octavo.core.attention_type import AttentionType
 from octavo.core.form import Form
 from octavo.core.metrics import sqnr_db
+from octavo.core.progress import Progress
 from octavo.graph.analysis.attentions import FoundAttention, attentions_of
 from octavo.graph.analysis.constants import Fixed
 from octavo.graph.analysis.dims import Dims
@@ -35,7 +36,6 @@ from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
 ROUNDED_SCALES = "{} scale{} rounded to 11 bits: kernels have them in float16"
 
-Progress = Callable[[str, int, int], None]
 QUANTIZED_AGAIN = (
     "{} channel{} with new integers: as they were, less the zero point, they leave int8"
 )

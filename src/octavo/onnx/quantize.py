@@ -13,12 +13,13 @@ import onnx
 import onnxruntime as ort
 
 from octavo.core.form import Form
+from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import OptionError
 from octavo.files.staging import Staging
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.accuracy_level import verified_at_level
 from octavo.onnx.check.verify import verify as verify_model
-from octavo.onnx.convert import Progress, make_context
+from octavo.onnx.convert import make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.inputs.statistics import input_statistics
@@ -36,6 +37,7 @@ from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Inspection, Recipe, Report, Verification
 
 
+@says_progress
 def quantize_dynamic(
     model_input: str | Path | onnx.ModelProto,
     model_output: str | Path,
@@ -92,7 +94,8 @@ def quantize_dynamic(
             weights in groups that are searched ("int4") are those of the least error for what comes
             to each layer with these inputs; a hundred are enough.
         verify: compare the result with the float model before it is put in place.
-        progress: called with (stage, done, total).
+        progress: called with (stage, done, total). Default: a line on the terminal, from two
+            seconds on.
         error_feedback: with check_inputs: later weights of an output make up for what earlier ones
             lost (GPTQ). It loses less and takes longer.
         allow_quantized: quantize the rest of a model that is quantized in part.
@@ -106,7 +109,7 @@ def quantize_dynamic(
         OctavoError: see `octavo.errors`; nothing is written then.
     """
     started = time.perf_counter()
-    report_progress: Progress = progress or (lambda stage, done, total: None)
+    report_progress = progress or quiet
     request = parse_request(
         recipe=recipe,
         op_types_to_quantize=op_types_to_quantize,

@@ -16,6 +16,7 @@ import onnxruntime as ort
 import octavo
 from octavo.core.attention_type import METADATA, AttentionType
 from octavo.core.form import Cpu, Form, Target
+from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import (
     ModelError,
     NothingQuantizedError,
@@ -34,7 +35,7 @@ from octavo.onnx.check.accuracy_level import verified_at_level
 from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.check.restored import Restored, check_restored, is_affordable
 from octavo.onnx.constants import Constants
-from octavo.onnx.convert import Progress, convert
+from octavo.onnx.convert import convert
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.from_quantized import restore
 from octavo.onnx.from_quantized.context import RestoringContext
@@ -77,6 +78,7 @@ class _Turned:
     outcomes: tuple[LayerOutcome, ...] = ()
 
 
+@says_progress
 def convert_target(
     model_input: str | Path,
     model_output: str | Path,
@@ -103,7 +105,7 @@ def convert_target(
         cpu: for portable, "vnni" (the default: int8 weights) or "any" (uint8 weights around 128).
         check_inputs: inputs for the comparison of the two files, as of `quantize_dynamic`.
         verify: run both files and compare their outputs before the result is put in place.
-        progress: called with (stage, done, total).
+        progress: as of `quantize_dynamic`.
         sess_options: as of `quantize_dynamic`, for operators of other libraries.
         custom_ops: as of `quantize_dynamic`.
 
@@ -111,7 +113,7 @@ def convert_target(
         OctavoError: see `octavo.errors`; nothing is written then.
     """
     started = time.perf_counter()
-    report_progress: Progress = progress or (lambda stage, done, total: None)
+    report_progress = progress or quiet
     _check_options(model_input, model_output, to, cpu, check_inputs is not None and not verify)
     operators = CustomOps.of(custom_ops, sess_options)
     report_progress("reading", 0, 1)

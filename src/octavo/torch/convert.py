@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from octavo.core.progress import Progress, quiet
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.carry_over import carry_hooks, keep_own, made_by_hooks, settle_weight
 from octavo.torch.custom_layers import custom_targets, is_custom, make_custom, unused_types
@@ -22,13 +23,6 @@ from octavo.torch.memory import float32
 from octavo.torch.plan import Replacement, attention_around, replacement, settle_layers
 from octavo.torch.quantizer import Quantizer, shared_weights
 from octavo.torch.weight_choice import HALVES, REPAIR, Answer, WeightChoice
-
-Progress = Callable[[str, int, int], None]
-"""Called with a stage, how much of it is done, and how much there is."""
-
-
-def quiet(stage: str, done: int, total: int) -> None:
-    """The progress that nobody looks at."""
 
 
 class Converter:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from octavo.core.attention_type import AttentionType
+from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -23,7 +24,7 @@ from octavo.recipe import Inspection, Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
 from octavo.torch.blocks.find import fused
-from octavo.torch.convert import Converter, Progress, copied, quiet
+from octavo.torch.convert import Converter, copied
 from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes
 from octavo.torch.layers.base import REPORT, QuantizedModule, held_report
@@ -43,6 +44,7 @@ QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
 
 
+@says_progress
 def quantize_dynamic(
     model: nn.Module,
     qconfig_spec: Any = None,
@@ -54,7 +56,7 @@ def quantize_dynamic(
     inputs: Iterable[Any] | None = None,
     error_feedback: bool = False,
     allow_nothing: bool = False,
-    progress: Progress = quiet,
+    progress: Progress | None = None,
 ) -> nn.Module:
     """Replaces layers of `model` by quantized ones: int8 weights, activations quantized per row.
 
@@ -88,7 +90,8 @@ def quantize_dynamic(
     quantized), NothingQuantizedError (by default or with a recipe, where no layer can be quantized
     and not `allow_nothing`), and ValueError for NaN or infinity in a weight; `model` is then as it
     was (but what a `from_float` of your own raises with `inplace` cannot be foreseen: layers before
-    it are replaced by then). `progress` is called with a stage, the layers done and their number.
+    it are replaced by then). `progress` is called with a stage, the layers done and their number;
+    by default a line on the terminal says them, from two seconds on.
     """
     start = perf_counter()
     check_module(model)
@@ -117,7 +120,9 @@ def quantize_dynamic(
     refuse_again(model, parts, converter, qconfig_spec)
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(nothing_quantized(model, parts, converter))
-    return run_converter(model, parts, converter, said, notes, inplace, start, progress, told)
+    return run_converter(
+        model, parts, converter, said, notes, inplace, start, progress or quiet, told
+    )
 
 
 def run_converter(

@@ -9,11 +9,12 @@ import onnx_ir as ir
 
 import octavo
 from octavo.core.attention_type import METADATA, AttentionType
+from octavo.core.progress import Progress
 from octavo.errors import NothingQuantizedError
 from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN, OPERATORS
-from octavo.onnx.convert import Converted, Progress, convert
+from octavo.onnx.convert import Converted, convert
 from octavo.onnx.inputs.statistics import InputStatistics
 from octavo.onnx.plan.native_only import advice_of, native_only_layers, note_of
 from octavo.onnx.plan.options import Request

@@ -15,7 +15,7 @@ from octavo.results.words import clean, count, size
 _NAMES = {
     Kind.EMBEDDING: "embedding tables",
     Kind.CONV: "weights of convolutions",
-    Kind.LINEAR: "weights of products",
+    Kind.LINEAR: "weights of linear layers",
     Kind.ATTENTION: "weights of attentions",
 }
 
@@ -58,7 +58,7 @@ def size_table(report: Report) -> Table | None:
         Column("change", FIGURE),
         Column("share", FIGURE, "of the quantized model's bytes"),
     )
-    return Table("sizes", "What it weighs", columns, tuple(rows), "parts", intro=_intro(parts))
+    return Table("sizes", "Size by part", columns, tuple(rows), "parts", intro=_intro(parts))
 
 
 def _parts(report: Report) -> Iterator[_Part]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from octavo.core.form import Form
+from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import OptionError, did_you_mean
 from octavo.files.staged_folder import MARK, StagedFolder
 from octavo.recipe import Recipe, Report, Verification
@@ -28,13 +29,8 @@ from octavo.torch.quantize import check_float, is_quantized, quantize_dynamic, r
 if TYPE_CHECKING:
     from torch import nn
 
-Progress = Callable[[str, int, int], None]
 
-
-def _quiet(stage: str, done: int, total: int) -> None:
-    return None
-
-
+@says_progress
 def export(
     model: Any,
     folder: str | os.PathLike[str],
@@ -49,7 +45,7 @@ def export(
     opset_version: int = 20,
     verify: bool = True,
     overwrite: bool = False,
-    progress: Progress = _quiet,
+    progress: Progress | None = None,
 ) -> Report:
     """Writes `model`, quantized, as the folder of ONNX files that its library opens.
 
@@ -74,13 +70,15 @@ def export(
         opset_version: 18 to 23.
         verify: run each file and compare it with the float model.
         overwrite: replace a folder that an earlier call wrote.
-        progress: called with a stage, what is done of it and how much there is.
+        progress: called with a stage, what is done of it and how much there is. Default: a line on
+            the terminal, from two seconds on.
 
     Raises OptionError, RecipeError, ModelError (what is no model or has no such form),
     NothingQuantizedError, VerificationError (a file is too far from the float model) and
     OutputError; nothing is written then.
     """
     start = perf_counter()
+    progress = progress or quiet
     form, chosen = form_of(target, cpu, opset_version), recipe_of(recipe)
     staging = StagedFolder(Path(folder), replace=overwrite)
     with quiet_libraries():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from octavo.core.progress import Progress, quiet
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.files.staged_folder import MARK, StagedFolder
 from octavo.recipe import Recipe, Report
@@ -18,12 +19,6 @@ from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.samples import read_samples
 from octavo.torch.plan import selected
 from octavo.torch.quantize import quantize_dynamic, report
-
-Progress = Callable[[str, int, int], None]
-
-
-def _quiet(stage: str, done: int, total: int) -> None:
-    return None
 
 
 def quantize_folder(
@@ -36,7 +31,7 @@ def quantize_folder(
     inputs: Path | None = None,
     error_feedback: bool = False,
     overwrite: bool = False,
-    progress: Progress = _quiet,
+    progress: Progress = quiet,
 ) -> Report:
     """Quantizes a checkpoint, layer by layer, into the folder `out`, which from_pretrained opens.
 

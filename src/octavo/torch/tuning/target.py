@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import octavo
+from octavo.core.progress import quiet
 from octavo.errors import OptionError
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
@@ -161,7 +162,9 @@ class TorchTarget:
         return peak_memory(model, factory, recipe is not None, found.caller, feed)
 
     def _quantized(self, recipe: Recipe) -> nn.Module:
-        return quantize_dynamic(self._model.module, recipe=recipe, allow_nothing=True)
+        return quantize_dynamic(
+            self._model.module, recipe=recipe, allow_nothing=True, progress=quiet
+        )
 
     @property
     def _model(self) -> _Found:

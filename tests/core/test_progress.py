@@ -1,0 +1,108 @@
+"""What calls say on a terminal while they run, and that they say nothing elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from octavo import onnx, torch
+from octavo.core import progress
+from octavo.core.progress import Progress, quiet, says_progress
+from octavo.torch import hub
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """In which nobody has patience."""
+    made = Terminal()
+    # pytest puts sys.stderr back before the test begins.
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=made))
+    monkeypatch.setattr(progress, "_PATIENCE", 0.05)
+    monkeypatch.setattr(progress, "_EVERY", 0.02)
+    return made
+
+
+@says_progress
+def work(seconds: float, *, progress: Progress | None = None) -> Progress:
+    """Says two stages."""
+    assert progress is not None
+    progress("reading", 0, 1)
+    progress("quantizing", 3, 1200)
+    time.sleep(seconds)
+    return progress
+
+
+def test_a_long_call_says_what_it_is_at_and_cleans_up(terminal: Terminal) -> None:
+    work(0.3)
+    said = terminal.getvalue()
+    assert "\r\x1b[Kquantizing 3 of 1,200, 0 s" in said
+    assert said.endswith("\r\x1b[K")
+    assert "\n" not in said
+
+
+def test_a_short_call_says_nothing(terminal: Terminal) -> None:
+    work(0)
+    assert terminal.getvalue() == ""
+
+
+def test_where_no_terminal_is_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = io.StringIO()
+    monkeypatch.setattr("sys.stderr", elsewhere)
+    assert work(0) is quiet
+    monkeypatch.setattr("sys.stderr", None)
+    assert work(0) is quiet
+
+
+def test_a_progress_that_is_given_is_the_only_one(terminal: Terminal) -> None:
+    told: list[tuple[str, int, int]] = []
+    work(0.2, progress=lambda *what: told.append(what))
+    assert told == [("reading", 0, 1), ("quantizing", 3, 1200)]
+    assert terminal.getvalue() == ""
+
+
+def test_of_nested_calls_the_outer_one_speaks(terminal: Terminal) -> None:
+    @says_progress
+    def outer(*, progress: Progress | None = None) -> Progress:
+        assert progress is not None
+        progress("outer", 0, 0)
+        return work(0.2)
+
+    assert outer() is quiet
+    assert "outer" in terminal.getvalue()
+    assert "quantizing" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_no_line(terminal: Terminal, error: type[BaseException]) -> None:
+    @says_progress
+    def broken(*, progress: Progress | None = None) -> None:
+        time.sleep(0.2)
+        raise error
+
+    with pytest.raises(error):
+        broken()
+    assert "broken, 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+    work(0.2)  # and the next call speaks again
+    assert "quantizing" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [onnx.quantize_dynamic, onnx.convert_target, torch.quantize_dynamic, hub.export],
+    ids=lambda call: f"{call.__module__}.{call.__name__}",
+)
+def test_calls_of_users_say_it_by_default(call: Callable[..., Any]) -> None:
+    assert inspect.signature(call).parameters["progress"].default is None
+    assert call.__wrapped__ is not call  # type: ignore[attr-defined]
