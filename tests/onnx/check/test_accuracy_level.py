@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,14 @@ def test_level_4_stays(
 def test_level_0_where_level_4_does_not_give_what_was_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = quantize_dynamic.__globals__["verify_model"]
+    verify = unwrap(quantize_dynamic).__globals__["verify_model"]
 
     def at_level(source: Any, path: Path, *more: Any) -> Any:
         if levels(path) == {4}:
             raise VerificationError("wrong tokens")
         return verify(source, path, *more)
 
-    monkeypatch.setitem(quantize_dynamic.__globals__, "verify_model", at_level)
+    monkeypatch.setitem(unwrap(quantize_dynamic).__globals__, "verify_model", at_level)
     out, report = quantized(tmp_path)
     assert levels(out) == {0}
     assert note_of(report).endswith("level 4 does not give what was promised")
