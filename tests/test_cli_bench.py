@@ -105,6 +105,22 @@ def test_each_shape_and_number_of_threads(folder: Path, capsys: pytest.CaptureFi
     assert groups == [("x=1x32", 1), ("x=1x32", 2), ("x=64x32", 1), ("x=64x32", 2)]
 
 
+@pytest.mark.usefixtures("no_memory")
+def test_a_plot_holds_each_model_and_stdout_the_result_alone(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "speed.svg"
+    plot.write_text("an older one")
+    names = ("float.onnx", "portable.onnx")
+    assert exits(*names, *SHAPE, *SHORT, "--json", "--plot", str(plot)) == 0
+    out, err = capsys.readouterr()
+    assert [row["b"] for row in json.loads(out)["rows"]] == ["portable.onnx"]
+    assert f"{plot} is written" in err
+    for name in names:
+        assert f">{name}<" in plot.read_text("utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["speed.svg"]
+
+
 @pytest.mark.real_time
 @pytest.mark.usefixtures("no_memory")
 def test_more_work_is_slower(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -56,6 +57,25 @@ def test_a_page_and_json(target: str, folder: Path, capsys: pytest.CaptureFixtur
     assert sorted(layer["name"] for layer in data["layers"]) == ["layer0", "layer1", "layer2"]
     found = octavo.onnx.compare("m.onnx", f"{target}.onnx", "data.npz")
     assert data == json.loads(found.to_json())
+
+
+def test_a_plot_shows_outputs_and_layers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("compare", "m.onnx", "native.onnx", "--plot", "error.svg") == 0
+    assert "error.svg is written" in capsys.readouterr().err
+    for name in ("y", "layer0", "layer1", "layer2"):
+        assert f">{name}<" in Path("error.svg").read_text("utf-8")
+    assert run("compare", "m.onnx", "native.onnx", "--plot", "error.PNG") == 0
+    assert Path("error.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_help_loads_neither_numpy_nor_matplotlib() -> None:
+    code = (
+        "import sys\nfrom octavo.cli import main\n"
+        "try:\n    main(['bench', '--help'])\n"
+        "finally:\n    print(sorted({'numpy', 'matplotlib'} & {*sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,12 @@ def test_the_file_as_people_have_it_works_as_it_stands(folder: Path) -> None:
     conf.write_text(NEURAL_COMPRESSOR)
     before = (conf.read_bytes(), conf.stat().st_mtime_ns)
     searchable.write(folder, bad=None)
-    done = octavo("tune", "bert.yaml", "--model", "model.onnx", "--shape", "x=8x32")
+    done = octavo(
+        *("tune", "bert.yaml", "--model", "model.onnx", "--shape", "x=8x32", "--plot", "t.svg")
+    )
     assert done.returncode == 0, done.stderr
+    assert "t.svg is written" in done.stderr
+    assert ">Accuracy against time of 1 trial<" in (folder / "t.svg").read_text("utf-8")
     assert (conf.read_bytes(), conf.stat().st_mtime_ns) == before
     last = done.stdout.splitlines()[-1]
     assert last.startswith("met (agreement only): int8: agreement 0.99")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -28,8 +29,9 @@ def section(name: str, command: Any) -> Iterator[str]:
     if records:
         yield from ("| argument or option | meaning |", "|---|---|")
         for names, said in records:
-            escaped = names.replace("|", "\\|")
-            yield f"| `{escaped}` | {_cell(said)} |"
+            # Two dialects of Markdown differ in how a bar stands in backticks.
+            code = html.escape(names, quote=False).replace("|", "&#124;")
+            yield f"| <code>{code}</code> | {_cell(said)} |"
         yield ""
 
 

@@ -41,6 +41,7 @@ def test_two_cores_do_twice_as_much() -> None:
     pytest.skip("NOT TESTED: this machine does not give two cores")
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("part", kernels.Part)
 def test_a_part_takes_longer_for_more(part: kernels.Part) -> None:
     short, long = (kernels.part_seconds(part, rows, 256) for rows in (2, 64))

@@ -9,7 +9,7 @@ its C++ library, which takes minutes).
 
 from __future__ import annotations
 
-import re
+import struct
 import sys
 import sysconfig
 import time
@@ -20,6 +20,8 @@ from tests.native.building import BUILD, ROOT, environment_with_tools, kept, run
 HOME = BUILD / "macos"
 ZIG = HOME / "zig"
 RELEASE = "ziglang==0.17.1"
+LOADS = {0x0C, 0x18 | 1 << 31, 0x1F | 1 << 31, 0x23 | 1 << 31}
+"""Commands that load another library: plainly, weakly, exported again, or upward."""
 PROCESSORS = {"arm64": "aarch64", "x86_64": "x86_64"}  # Apple's name, and zig's
 # zig names processors by its own option. Kernels need not be fast here, nor optimized for minutes.
 # Its linker makes no modules for Python.
@@ -81,6 +83,22 @@ def build(processor: str) -> Path:
     return folder
 
 
+def needed(library: bytes) -> set[str]:
+    """What a 64-bit library of macOS is loaded with, by its load commands.
+
+    A name of a library elsewhere in it is only text: libc++ has that of libstdc++.
+    """
+    (commands,) = struct.unpack_from("<I", library, 16)
+    at, found = 32, set()
+    for _ in range(commands):
+        kind, size = struct.unpack_from("<II", library, at)
+        if kind in LOADS:
+            (name,) = struct.unpack_from("<I", library, at + 8)
+            found.add(library[at + name : at + size].rstrip(b"\0").decode())
+        at += size
+    return found
+
+
 def faults(folder: Path, processor: str) -> list[str]:
     """What is wrong with the library as it lies there."""
     library = folder / "liboctavo_ort.dylib"
@@ -88,10 +106,9 @@ def faults(folder: Path, processor: str) -> list[str]:
     found = []
     kind = {"arm64": 0x0100000C, "x86_64": 0x01000007}[processor]
     if data[:8] != b"\xcf\xfa\xed\xfe" + kind.to_bytes(4, "little"):
-        found.append(f"{library} is no library for {processor}")
-    needed = {name.decode() for name in re.findall(rb"/usr/lib/[\w.+/-]+\.dylib", data)}
-    if not needed <= {"/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib"}:
-        found.append(f"{library} needs {', '.join(sorted(needed))}")
+        return [f"{library} is no library for {processor}"]
+    if strangers := needed(data) - {"/usr/lib/libSystem.B.dylib", "/usr/lib/libc++.1.dylib"}:
+        found.append(f"{library} needs {', '.join(sorted(strangers))}")
     return found
 
 

@@ -24,7 +24,7 @@ from tests.native.test_native_headers import (
 X86_TABLES = X86_FLAGS | {"avx512vnni256": AVX2, "avx512vnni": X86_FLAGS["vnni_avx512"]}
 del X86_TABLES["vnni_avx512"]
 TABLES = X86_TABLES | ARM64_FLAGS
-FEW = ("amx", "avx2", "neon")
+FEW = ("amx", "avx2", *(("neon",) if ARM64 else ()))
 """The others are made of the same headers."""
 
 

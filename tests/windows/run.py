@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -153,12 +154,12 @@ def difference(wanted: Outcome, found: Outcome) -> str:
     return "" if all(same_bits(a, b) for a, b in pairs) else "other bits"
 
 
-def run_on_windows(cases: Sequence[Case], isa: str) -> list[str]:
-    """What differs there."""
+def run_on_windows(cases: Sequence[Case], isa: str, prefix: str) -> list[str]:
+    """What differs there; `prefix` is wine's folder."""
     write_cases(STAGE / "cases", cases)
     files = ("onnxruntime.dll", "octavo_ort.dll", "cases", "results")
     (STAGE / "results").unlink(missing_ok=True)
-    own = {"WINEPREFIX": str(HOME / "prefix"), "WINEDEBUG": "-all", "OCTAVO_ISA": isa}
+    own = {"WINEPREFIX": prefix, "WINEDEBUG": "-all", "OCTAVO_ISA": isa}
     own["WINEDLLOVERRIDES"] = "mscoree=;mshtml="  # else wine asks whether to fetch Mono and Gecko
     done = subprocess.run(
         ["wine", "host.exe", *files],
@@ -191,9 +192,12 @@ def main(arguments: Sequence[str]) -> int:
         failures.append(f"no case of {', '.join(sorted(OPERATORS - met))}")
     refused = sum(bool(case.outcome.error) for case in cases)
     say(f"{len(cases)} models of {len(met)} operators, {refused} of them refused")
-    for isa in (name for name in isas() if name != "amx"):
-        failures += [f"{isa}: {line}" for line in run_on_windows(cases, isa)]
-        say(f"ran with {isa}")
+    # Not in build/: one of its drives is the whole disk, and who makes an sdist follows links.
+    shutil.rmtree(HOME / "prefix", ignore_errors=True)  # where it was
+    with tempfile.TemporaryDirectory(prefix="octavo-wine-", ignore_cleanup_errors=True) as prefix:
+        for isa in (name for name in isas() if name != "amx"):
+            failures += [f"{isa}: {line}" for line in run_on_windows(cases, isa, prefix)]
+            say(f"ran with {isa}")
     for line in failures[:20]:
         say(line)
     outcome = f"FAILED ({len(failures)})" if failures else "passed"
