@@ -6,7 +6,7 @@
 # make aarch64  the same on an emulated 64-bit ARM
 # make windows  the operators cross-compiled for Windows, and their tests in ONNX Runtime's library for it under wine
 # make macos   module and operators compiled for macOS; nothing is run
-# make demo    Octavo on a real model, beside other quantizers, in four minutes (two with a wheel in dist/)
+# make demo    Octavo on a real model, beside other quantizers, in four minutes (two and a half with a wheel in dist/)
 # make docs    the documentation, in build/site/index.html
 # make wheel   wheels for x86-64 and aarch64 and an sdist in dist/, each tried in an environment of its own
 # make bench   all figures, written to benchmarks/results (two hours; the machine must be idle)

@@ -137,9 +137,9 @@ def main(arguments: Sequence[str]) -> int:
             console,
             slice(-6, None),
         )
-    with shown.step("ONNX files timed with one thread, and their error: about 25 s"):
+    with shown.step("ONNX files timed with one thread, and their error: about 30 s"):
         files = measure_onnx()
-    with shown.step("the same as PyTorch modules: about 20 s"):
+    with shown.step("the same as PyTorch modules: about 30 s"):
         modules = measure_torch()
     with shown.step("the picture"):
         pictures = demo_tables.draw(files.speeds, files.outcomes, FOLDER)

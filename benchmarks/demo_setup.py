@@ -131,7 +131,7 @@ def _tell(maybe_wheel: bool) -> None:
         home=HOME.name,
         folder=FOLDER.relative_to(ROOT),
         wheel="A wheel is in dist/" if maybe_wheel else "No wheel is in dist/",
-        long="two minutes if it fits, else four" if maybe_wheel else "four minutes",
+        long="two and a half minutes if it fits, else four," if maybe_wheel else "four minutes",
     )
     print(plan, flush=True)
 

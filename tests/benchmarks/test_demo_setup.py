@@ -89,7 +89,7 @@ def test_another_wheel_or_source_makes_the_environment_anew(tmp_path: Path) -> N
 
 
 def test_the_plan_says_what_happens_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
-    for there, said in ((True, "two minutes if it fits"), (False, "about four minutes")):
+    for there, said in ((True, "two and a half minutes if it fits"), (False, "about four minutes")):
         demo_setup._tell(there)
         out = capsys.readouterr().out
         assert said in out
