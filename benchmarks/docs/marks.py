@@ -11,6 +11,7 @@
     <!-- missed -->                     every figure of all results that was missed
     <!-- every -->                      all results, with the command and commit of each
     <!-- plot: NAME -->                 a picture of `benchmarks.docs.plots`, light and dark
+    <!-- example: NAME -->              a program of `examples`, without its command line
     <!-- command line -->               every command with its options
 
 A new mark needs no end: `python -m benchmarks.docs` writes it.
@@ -25,6 +26,7 @@ from benchmarks import readme
 from benchmarks.docs import figures
 from benchmarks.docs.commands import reference
 from benchmarks.docs.plots import picture
+from benchmarks.docs.programs import body
 from benchmarks.results import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -42,6 +44,7 @@ _FILLINGS: dict[str, Callable[[str, str], Iterable[str]]] = {
     "missed": figures.missed,
     "every": figures.every,
     "plot": lambda name, _: picture(name),
+    "example": body,
     "command line": lambda *_: reference(),
 }
 _MARK = re.compile(rf"<!-- ({'|'.join(_FILLINGS)})(?:: ([^:]+?))?(?:: (.+?))? -->")
