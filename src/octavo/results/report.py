@@ -73,7 +73,8 @@ class Verification(Data):
 
     `error` is the worst output's error (`octavo.core.metrics`), `cosine_error` likewise, `inputs`
     says whether inputs were given or made up, `ran_on` what they were, with their shapes.
-    `unreached` names quantized layers that no run came to.
+    `unreached` names quantized layers that no run came to. `padding` counts rows that were left
+    out, as a mask among the inputs hides their tokens.
     """
 
     status: str
@@ -85,6 +86,7 @@ class Verification(Data):
     detail: str = ""
     ran_on: str = ""
     unreached: tuple[str, ...] = ()
+    padding: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from octavo.results import words
 from octavo.results.names import by_reason, grouped, in_series, shortened
 from octavo.results.page import Part, Table, columns, facts, indented, line, noted
-from octavo.results.words import clean, count, decibels, number, size
+from octavo.results.words import clean, count, decibels, number, padding, size
 
 if TYPE_CHECKING:
     from octavo.results.report import Conversion, LayerOutcome, Report, Verification
@@ -206,7 +206,7 @@ def _runs(v: Verification) -> str:
     """On what it was compared; of one that passed, what else there is to say."""
     shapes = f": {clean(v.ran_on)}" if v.ran_on else ""
     detail = f"; {clean(v.detail)}" if v.detail and v.status == "passed" else ""
-    return f"{count(v.runs, 'run')} on inputs {clean(v.inputs)}{shapes}{detail}"
+    return f"{count(v.runs, 'run')} on inputs {clean(v.inputs)}{shapes}{padding(v.padding)}{detail}"
 
 
 def _before_after(outcomes: Sequence[LayerOutcome]) -> str:

@@ -75,6 +75,11 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
+def padding(rows: int) -> str:
+    """`, without 37 rows of padding`; nothing where there is none."""
+    return f", without {count(rows, 'row')} of padding" if rows else ""
+
+
 def counts(items: Iterable[str]) -> str:
     """`12 MatMul, 1 Gemm`, in the order of the first of each."""
     return ", ".join(f"{n:,} {clean(item)}" for item, n in Counter(items).items())

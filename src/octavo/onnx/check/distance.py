@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.core.metrics import cosine_error, relative_error
+from octavo.core.padding import Padding
 from octavo.onnx.inputs import Feed
 from octavo.onnx.read.map_types import as_array
 from octavo.recipe import Verification
 
 Array = npt.NDArray[Any]
 Arrays = list[Array]
-Pairs = Sequence[tuple[Feed, Arrays, Arrays]]
+Pair = tuple[Feed, Arrays, Arrays]
+Pairs = Sequence[Pair]
 """Of each run the feed, the float model's arrays and the other one's."""
 
 ENOUGH = 0.01
@@ -39,6 +41,7 @@ LEAST = 1e-37
 """The least probability whose logarithm is taken: float32 holds nothing much smaller."""
 MASKING = 100.0
 """How many times all others a number is that a mask puts in the place of hidden ones."""
+BATCH_AND_TOKENS = 2  # the first axes of what masks hide
 MOST_DECISIONS_NAMED = 2  # decisions in a sentence
 
 
@@ -73,11 +76,17 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Run:
-    """The outputs of both models on one feed."""
+    """The outputs of both models on one feed, and the padding in it."""
 
     feed: Feed
     expected: Sequence[Any]
     got: Sequence[Any]
+    padding: Padding
+
+    def pair(self, i: int, name: str, bounds: Bounds | None = None) -> Pair:
+        """Output `i` of both, without padding."""
+        both = tensors(self.expected[i]), tensors(self.got[i])
+        return (self.feed, *seen(self.padding, name, *both, bounds))
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,7 @@ class Findings:
         nothing: str = "",
         more: str = "",
         unreached: tuple[str, ...] = (),
+        padding: int = 0,
     ) -> Verification:
         """As reports have it. `nothing` is said where no output was compared, `more` at the end."""
         worst = self.worst
@@ -171,6 +181,7 @@ class Findings:
             "; ".join(filter(None, (self.summary, more))),
             ran_on,
             unreached,
+            padding,
         )
 
 
@@ -251,6 +262,22 @@ def tensors(value: Any) -> Arrays:
     """The numbers in one output: of a tensor, a sequence, or maps (of a classifier, by label)."""
     found = as_array(value)
     return [found] if isinstance(found, np.ndarray) else []
+
+
+def seen(
+    padding: Padding, name: str, a: Arrays, b: Arrays, bounds: Bounds | None = None
+) -> tuple[Arrays, Arrays]:
+    """The value `name` of both models, without padding; a softmax over tokens stays whole."""
+    if len(a) != 1 or len(b) != 1:
+        return a, b
+    if bounds is not None and bounds.squash is Squash.SOFTMAX and _is_of_tokens(bounds, a[0]):
+        return a, b
+    one, other = padding.seen(name, a[0], b[0])
+    return [one], [other]
+
+
+def _is_of_tokens(bounds: Bounds, array: Array) -> bool:
+    return array.ndim > 0 and bounds.axis % array.ndim < BATCH_AND_TOKENS
 
 
 # How far values are apart ------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
+from octavo.core.padding import Padding
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN
@@ -25,7 +27,7 @@ from octavo.onnx.comparing.pairing import LayerPairing, pair_up
 from octavo.onnx.comparing.probes import LayerProbe, ValueProbe
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
-from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
+from octavo.onnx.inputs import CheckInputs, Feed, outputs_without_tokens, read_inputs
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
@@ -77,17 +79,18 @@ def compare(
     _refuse_swapped(floating)
     pairing = pair_up(floating, quantized)
     with CustomOps.of(custom_ops, sess_options).in_force():
-        feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
-        errors = _errors(Path(float_model), Path(quantized_model), pairing, feeds)
+        found = _outputs(Path(float_model), Path(quantized_model), inputs)
+        errors = _errors(Path(float_model), Path(quantized_model), pairing, found)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),
         target="native" if DOMAIN in quantized.model.opset_imports else "portable",
         inputs="made up" if inputs is None else "given",
-        runs=len(feeds),
-        outputs=outputs,
+        runs=len(found.feeds),
+        outputs=found.outputs,
         layers=worst_first(_layers(floating, pairing, errors)),
         left_float=pairing.left_float,
+        padding=found.left_out,
     )
 
 
@@ -95,17 +98,28 @@ def compare_outputs(
     float_model: str | Path, quantized_model: str | Path, inputs: CheckInputs | None = None
 ) -> Comparison:
     """As `compare`, without the layers, which takes a fraction of the time."""
-    feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
+    found = _outputs(Path(float_model), Path(quantized_model), inputs)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),
         target="portable",
         inputs="made up" if inputs is None else "given",
-        runs=len(feeds),
-        outputs=outputs,
+        runs=len(found.feeds),
+        outputs=found.outputs,
         layers=(),
         left_float=0,
+        padding=found.left_out,
     )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The feeds, the padding in each, how outputs differ on them, and the rows left out there."""
+
+    feeds: Sequence[Feed]
+    paddings: Sequence[Padding]
+    outputs: tuple[OutputDifference, ...]
+    left_out: int
 
 
 def _read(path: str | Path) -> Source:
@@ -125,10 +139,8 @@ def _refuse_swapped(floating: Source) -> None:
         ) from error
 
 
-def _outputs(
-    float_path: Path, quantized_path: Path, inputs: CheckInputs | None
-) -> tuple[list[Feed], tuple[OutputDifference, ...]]:
-    """The feeds, and how the files differ on them as users run them."""
+def _outputs(float_path: Path, quantized_path: Path, inputs: CheckInputs | None) -> _Compared:
+    """How the files differ as users run them."""
     theirs, source = open_session(float_path, None), load(float_path)
     if inputs is None:
         feeds = random_feeds(source, theirs, {}, 0, give="some (inputs, --inputs DATA)")
@@ -138,7 +150,9 @@ def _outputs(
     names = [o.name for o in theirs.get_outputs()]
     scores = {v.name: holds_scores(v) for v in source.model.graph.outputs}
     columns = {name: Output(name, scores.get(name, True)) for name in names}
-    for feed in feeds:
+    without_tokens = outputs_without_tokens(theirs)
+    paddings = [Padding.of(feed, without_tokens) for feed in feeds]
+    for feed, padding in zip(feeds, paddings, strict=True):
         try:
             expected = theirs.run(names, feed)
         except Exception as error:
@@ -154,12 +168,13 @@ def _outputs(
                 "the float model that it was made from"
             ) from error
         for name, a, b in zip(names, expected, got, strict=True):
-            columns[name].add(as_array(a), as_array(b))
-    return feeds, tuple(column.found() for column in columns.values())
+            columns[name].add(as_array(a), as_array(b), padding)
+    outputs = tuple(column.found() for column in columns.values())
+    return _Compared(feeds, paddings, outputs, sum(padding.rows for padding in paddings))
 
 
 def _errors(
-    float_path: Path, quantized_path: Path, pairing: LayerPairing, feeds: Sequence[Feed]
+    float_path: Path, quantized_path: Path, pairing: LayerPairing, found: _Compared
 ) -> list[LayerErrors]:
     """What the runs say of every quantized layer."""
     read = [_multiplied_activations(pair.site) for pair in pairing.pairs]
@@ -169,16 +184,16 @@ def _errors(
     seen = [*at, *cut.needs, *chain.from_iterable(read)]
     theirs = ValueProbe(_read(float_path).model, seen, str(float_path))
     errors = [LayerErrors() for _ in pairing.pairs]
-    for feed in feeds:
+    for feed, padding in zip(found.feeds, found.paddings, strict=True):
         expected = theirs.run(feed)
         accumulated, alone = ours.run(feed), cut.run(expected)
         for pair, names, error in zip(pairing.pairs, read, errors, strict=True):
             for name in names:
                 if name in expected:  # an initializer is no activation
-                    error.multiplied(name, expected[name])
+                    error.multiplied(name, expected[name], padding)
             for name in pair.at:
-                error.alone(expected[name], alone[name])
-                error.accumulated(expected[name], accumulated[name])
+                error.alone(expected[name], alone[name], padding)
+                error.accumulated(expected[name], accumulated[name], padding)
     return errors
 
 

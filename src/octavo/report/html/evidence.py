@@ -26,7 +26,7 @@ from octavo.results.comparison_page import decibels
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
 from octavo.results.judgement import worst_error, worst_output
 from octavo.results.report import Report
-from octavo.results.words import clean, count, duration, number, size
+from octavo.results.words import clean, count, duration, number, padding, size
 
 _NAMES = {FLOAT: "float", QUANTIZED: "quantized", ORT: ORT_NAME}
 _VERDICTS = {
@@ -226,7 +226,8 @@ def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
         yield "Nothing was timed."
     if compared is not None:
         runs = count(compared.runs, "run")
-        yield f"Outputs compared over {runs} on inputs {clean(compared.inputs)}."
+        left_out = padding(compared.padding)
+        yield f"Outputs compared over {runs} on inputs {clean(compared.inputs)}{left_out}."
     else:
         yield "Outputs were not compared."
 

@@ -25,7 +25,7 @@ from octavo.results.evidence import Evidence
 from octavo.results.judgement import Judgement, Ship, judge, worst_error
 from octavo.results.names import grouped
 from octavo.results.report import Report
-from octavo.results.words import clean, count, duration, number, size
+from octavo.results.words import clean, count, duration, number, padding, size
 
 
 def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
@@ -212,6 +212,6 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     if v.detail:
         yield "Check", clean(v.detail)
     if v.ran_on:
-        yield "Inputs", clean(f"{v.inputs}: {v.ran_on}")
+        yield "Inputs", clean(f"{v.inputs}: {v.ran_on}{padding(v.padding)}")
     yield "Took", duration(report.seconds)
     yield "Wrote", clean(report.output) or "nothing"
