@@ -73,9 +73,9 @@ def _output_table(outputs: Sequence[OutputDifference]) -> Table:
         table.add_row(
             clean(output.name),
             decibels(d),
-            "" if d is None or d.cosine is None else f"{d.cosine:.6f}",
+            "" if d is None else words.alike(d.cosine, d.error),
             _largest(d),
-            *["" if output.agreement is None else f"{output.agreement:.1%}"] * has_scores,
+            *["" if output.agreement is None else words.share(output.agreement)] * has_scores,
             "; ".join(part for part in (clean(output.note), not_finite(d)) if part),
         )
     return table

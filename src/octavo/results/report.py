@@ -94,7 +94,8 @@ class Report(Result):
     """The outcome for every layer, with bytes before and after; prints as a table, dumps as JSON.
 
     `model_bytes_*` are the sizes of the files (with external data). `min_onnxruntime` and `opset`
-    say what the result needs, `notes` what was changed beside the layers.
+    say what the result needs, `notes` what was changed beside the layers. `options` are those that
+    the command line was given: pairs such as ("--exclude", "fc*"), with "" for a switch.
     """
 
     source: str
@@ -112,6 +113,7 @@ class Report(Result):
     seconds: float
     notes: tuple[str, ...] = ()
     version: int = field(default=VERSION)
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def quantized(self) -> tuple[LayerOutcome, ...]:

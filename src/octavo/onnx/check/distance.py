@@ -20,6 +20,7 @@ from octavo.core.padding import Padding
 from octavo.onnx.inputs import Feed
 from octavo.onnx.read.map_types import as_array
 from octavo.recipe import Verification
+from octavo.results.words import count
 
 Array = npt.NDArray[Any]
 Arrays = list[Array]
@@ -96,7 +97,8 @@ class Distance:
     `where` says which, and is empty for the output itself; `forced` are values of which both models
     were given the float model's. `feed` contributes most to the error. `non_finite` counts numbers
     that are finite in the float model alone. `may_show` says that the output itself may show it on
-    other inputs, `decides` that the value is what a decision reads.
+    other inputs, `decides` that the value is what a decision reads. `lost` counts numbers that are
+    not finite in the float model, and otherwise in the other one: they were left out.
     """
 
     output: str
@@ -109,6 +111,7 @@ class Distance:
     non_finite: int = 0
     may_show: bool = False
     decides: bool = False
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,16 @@ class Findings:
         where = dict.fromkeys(d.where for d in self.distances if d.where and not d.decides)
         if len(decided) > MOST_DECISIONS_NAMED:
             decided = [f"before {len(decided)} nodes that decide what follows"]
-        return "; ".join((*dict.fromkeys(decided), *where, *self.unresolved))
+        return "; ".join((*dict.fromkeys(decided), *where, *self._lost, *self.unresolved))
+
+    @property
+    def _lost(self) -> list[str]:
+        """Sentences about outputs of which the float model's numbers are not finite."""
+        return [
+            f"{count(d.lost, 'number')} of {d.output!r} not finite in the float model, left out"
+            for d in self.distances
+            if d.lost
+        ]
 
     @property
     def is_done(self) -> bool:
@@ -170,7 +182,7 @@ class Findings:
             return Verification(
                 "unchecked", kind, runs, detail=detail, ran_on=ran_on, unreached=unreached
             )
-        is_whole = not self.unresolved and all(not d.where for d in self.distances)
+        is_whole = not self.unresolved and all(not d.where and not d.lost for d in self.distances)
         return Verification(
             "passed" if is_whole else "compared",
             kind,
@@ -287,7 +299,7 @@ def distance(
     output: str, value: str, pairs: Pairs, where: str = "", forced: tuple[str, ...] = ()
 ) -> Distance:
     """All runs as one; elements count where the float model's are finite."""
-    expected, got, apart, bad = [], [], [], 0
+    expected, got, apart, bad, lost = list[Array](), list[Array](), [], 0, 0
     for _, a, b in pairs:
         one, other = _flat(a, a), _flat(b, a)
         kept = ~_masked(one, other)
@@ -295,6 +307,7 @@ def distance(
         expected.append(one)
         got.append(other)
         bad += int((~np.isfinite(other)).sum())
+        lost += sum(int((~np.isfinite(x) & (x != y)).sum()) for x, y in zip(a, b, strict=True))
         apart.append(float(np.square(other - one).sum()))
     # A run with NaN is the one to look at.
     feed = pairs[int(np.argmax(np.where(np.isfinite(apart), apart, np.inf)))][0]
@@ -302,7 +315,7 @@ def distance(
         return Distance(output, value, float("inf"), 1.0, feed, where, forced, bad)
     reference, mine = np.concatenate(expected), np.concatenate(got)
     error, cosine = relative_error(reference, mine), cosine_error(reference, mine)
-    return Distance(output, value, error, cosine, feed, where, forced)
+    return Distance(output, value, error, cosine, feed, where, forced, lost=lost)
 
 
 def distance_before(

@@ -26,7 +26,7 @@ from octavo.results.comparison_page import decibels
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
 from octavo.results.judgement import worst_error, worst_output
 from octavo.results.report import Report
-from octavo.results.words import clean, count, duration, number, padding, size
+from octavo.results.words import apart, clean, count, duration, number, padding, share, size
 
 _NAMES = {FLOAT: "float", QUANTIZED: "quantized", ORT: ORT_NAME}
 _VERDICTS = {
@@ -199,7 +199,7 @@ def _errors(compared: Sequence[Comparison | None]) -> Iterator[Cell]:
             yield Cell("not finite", error, tone="bad")
         else:
             cosine = worst.difference.cosine
-            detail = "" if cosine is None else f"1 - cosine {number(max(0.0, 1 - cosine))}"
+            detail = apart(None if cosine is None else max(0.0, 1 - cosine), error)
             yield Cell(number(error), error, detail=detail, bar=length(error))
 
 
@@ -213,7 +213,7 @@ def _sqnr(found: Comparison | None) -> Cell:
 
 def _agreement(found: Comparison | None) -> Cell:
     least = least_agreement(found)
-    return Cell("") if least is None else Cell(f"{least:.1%}", least)
+    return Cell("") if least is None else Cell(share(least), least)
 
 
 def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
