@@ -100,7 +100,8 @@ Made for  VNNI, AMX or NEON; other x86 processors need octavo.onnx.session
 Took      1.2 s
 Verdict   Check before you ship: it was compared on made-up inputs alone
 Next      Compare it on inputs of yours, a hundred are enough: one entry for each input.
-          octavo report model.onnx out/model.int8.onnx --html out/model.int8.html --inputs data.npz"""
+          octavo report model.onnx out/model.int8.onnx --html out/model.int8.html """
+        """--inputs data.npz"""
     )
 
 

@@ -38,16 +38,31 @@ def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
     return render(_page(report, evidence))
 
 
+def in_short(report: Report | None, evidence: Evidence | None) -> str:
+    """The page's verdict, and why: `Ready to ship: its outputs are close to ..`."""
+    judged = _judged(report, evidence or Evidence())
+    return _MEASURED if judged is None else judged.in_short
+
+
+def _judged(report: Report | None, evidence: Evidence) -> Judgement | None:
+    """None where there is nothing to judge by."""
+    sizes = _sizes(report) if report is not None else model_sizes(evidence)
+    known = report is not None or evidence.comparison is not None
+    return judge(report, evidence, sizes) if known else None
+
+
+_MEASURED = "Measured"
+"""The heading of a page that has no verdict."""
+
+
 def _page(report: Report | None, given: Evidence | None) -> Page:
     evidence = given or Evidence()
     subject = _subject(report, evidence.comparison)
-    sizes = _sizes(report) if report is not None else model_sizes(evidence)
-    known = report is not None or evidence.comparison is not None
-    judged = judge(report, evidence, sizes) if known else None
+    judged = _judged(report, evidence)
     return Page(
         title=f"{subject}: quantization",
         subject=subject,
-        heading="Measured" if judged is None else judged.ship.value,
+        heading=_MEASURED if judged is None else judged.ship.value,
         summary="" if judged is None else judged.sentence,
         sentence=" ".join(filter(None, (*_sentences(report, given), *_alarms(report, evidence)))),
         good=judged is not None and judged.ship is Ship.READY,
