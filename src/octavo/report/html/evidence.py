@@ -234,7 +234,7 @@ def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
 
 def _how(models: Sequence[_Model]) -> Iterator[str]:
     if any(m.name == ORT for m in models):
-        yield f"{ORT_NAME} is what its quantize_dynamic makes by default."
+        yield f"{ORT_NAME} is what its quantize_dynamic makes by default, with one scale a tensor."
     if any(m.pair is not None for m in models):
         yield f"Time over float is given with its {CONFIDENCE:.0%} interval, timed in turns."
     if any(m.comparison is not None for m in models):

@@ -17,7 +17,7 @@ ORT_NAME = "ONNX Runtime's own int8"
 """What `onnxruntime.quantization.quantize_dynamic` makes, with its default options."""
 
 _THAT = "that"
-_DEFAULT = "which by default has one scale a tensor"
+_DEFAULT = "at its default of one scale a tensor"
 _ALIKE = 1.05  # errors that differ by less are called the same
 
 
@@ -115,8 +115,8 @@ def _beside(ours: float, theirs: float) -> str:
         return f"less error than {ORT_NAME} ({both})"
     factor = max(ours, theirs) / min(ours, theirs)
     if ours < theirs:
-        return f"{factor:.1f} times less error than {ORT_NAME}, {_DEFAULT} ({both})"
-    return f"{factor:.1f} times the error of {ORT_NAME}, {_DEFAULT} ({both})"
+        return f"{factor:.1f} times less error than {ORT_NAME} {_DEFAULT} ({both})"
+    return f"{factor:.1f} times the error of {ORT_NAME} {_DEFAULT} ({both})"
 
 
 def _turned(pair: Pair | None) -> Pair | None:
