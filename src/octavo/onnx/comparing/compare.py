@@ -20,6 +20,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from octavo.core.padding import Padding
+from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN
@@ -48,6 +49,7 @@ _VECTORS = frozenset(
 """What hidden states and embeddings come out of."""
 
 
+@says_progress
 def compare(
     float_model: str | Path,
     quantized_model: str | Path,
@@ -55,6 +57,7 @@ def compare(
     *,
     sess_options: ort.SessionOptions | None = None,
     custom_ops: Libraries | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Runs both files on the same inputs and says how far apart they are, and where.
 
@@ -66,6 +69,7 @@ def compare(
             made up by default.
         sess_options: as of `quantize_dynamic`, for operators of other libraries.
         custom_ops: as of `quantize_dynamic`.
+        progress: as of `quantize_dynamic`.
 
     Raises:
         ModelError: a file is missing or not a model; they do not belong together; the float model
@@ -75,12 +79,14 @@ def compare(
     for name, path in (("float_model", float_model), ("quantized_model", quantized_model)):
         if not isinstance(path, (str, os.PathLike)):
             raise OptionError(f"{name} is a {type(path).__name__}; give a path")
+    say = progress or quiet
+    say("reading", 0, 0)
     floating, quantized = _read(float_model), _read(quantized_model)
     _refuse_swapped(floating)
     pairing = pair_up(floating, quantized)
     with CustomOps.of(custom_ops, sess_options).in_force():
-        found = _outputs(Path(float_model), Path(quantized_model), inputs)
-        errors = _errors(Path(float_model), Path(quantized_model), pairing, found)
+        found = _outputs(Path(float_model), Path(quantized_model), inputs, say)
+        errors = _errors(Path(float_model), Path(quantized_model), pairing, found, say)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),
@@ -98,7 +104,7 @@ def compare_outputs(
     float_model: str | Path, quantized_model: str | Path, inputs: CheckInputs | None = None
 ) -> Comparison:
     """As `compare`, without the layers, which takes a fraction of the time."""
-    found = _outputs(Path(float_model), Path(quantized_model), inputs)
+    found = _outputs(Path(float_model), Path(quantized_model), inputs, quiet)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),
@@ -139,7 +145,9 @@ def _refuse_swapped(floating: Source) -> None:
         ) from error
 
 
-def _outputs(float_path: Path, quantized_path: Path, inputs: CheckInputs | None) -> _Compared:
+def _outputs(
+    float_path: Path, quantized_path: Path, inputs: CheckInputs | None, progress: Progress
+) -> _Compared:
     """How the files differ as users run them."""
     theirs, source = open_session(float_path, None), load(float_path)
     if inputs is None:
@@ -152,7 +160,8 @@ def _outputs(float_path: Path, quantized_path: Path, inputs: CheckInputs | None)
     columns = {name: Output(name, scores.get(name, True)) for name in names}
     without_tokens = outputs_without_tokens(theirs)
     paddings = [Padding.of(feed, without_tokens) for feed in feeds]
-    for feed, padding in zip(feeds, paddings, strict=True):
+    for i, (feed, padding) in enumerate(zip(feeds, paddings, strict=True)):
+        progress("comparing outputs", i, len(feeds))
         try:
             expected = theirs.run(names, feed)
         except Exception as error:
@@ -174,7 +183,11 @@ def _outputs(float_path: Path, quantized_path: Path, inputs: CheckInputs | None)
 
 
 def _errors(
-    float_path: Path, quantized_path: Path, pairing: LayerPairing, found: _Compared
+    float_path: Path,
+    quantized_path: Path,
+    pairing: LayerPairing,
+    found: _Compared,
+    progress: Progress,
 ) -> list[LayerErrors]:
     """What the runs say of every quantized layer."""
     read = [_multiplied_activations(pair.site) for pair in pairing.pairs]
@@ -184,7 +197,8 @@ def _errors(
     seen = [*at, *cut.needs, *chain.from_iterable(read)]
     theirs = ValueProbe(_read(float_path).model, seen, str(float_path))
     errors = [LayerErrors() for _ in pairing.pairs]
-    for feed, padding in zip(found.feeds, found.paddings, strict=True):
+    for i, (feed, padding) in enumerate(zip(found.feeds, found.paddings, strict=True)):
+        progress("comparing layers", i, len(found.feeds))
         expected = theirs.run(feed)
         accumulated, alone = ours.run(feed), cut.run(expected)
         for pair, names, error in zip(pairing.pairs, read, errors, strict=True):

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from octavo.core.padding import Padding
+from octavo.core.progress import Progress, quiet, shown
 from octavo.errors import InputDataError, ModelError, brief
 from octavo.results.accumulate import LayerErrors, Output
 from octavo.results.comparison import (
@@ -51,11 +52,18 @@ def compare(
     model fails, AlreadyQuantizedError for a quantized float_module, InputDataError where the float
     model does not take the inputs.
     """
-    return compare_calls(float_module, quantized_module, [(inputs, keywords)])
+    with shown("comparing") as progress:
+        return compare_calls(
+            float_module, quantized_module, [(inputs, keywords)], progress=progress
+        )
 
 
 def compare_calls(
-    floating: nn.Module, quantized: nn.Module, calls: Sequence[Call], inputs: str = "given"
+    floating: nn.Module,
+    quantized: nn.Module,
+    calls: Sequence[Call],
+    inputs: str = "given",
+    progress: Progress = quiet,
 ) -> Comparison:
     """As `compare`, over several runs; `inputs` is what the result says of where they are from."""
     check_models(floating, quantized)
@@ -66,7 +74,8 @@ def compare_calls(
         outputs = _outputs(floating, quantized, calls, paddings)
         left_out = sum(padding.rows for padding in paddings)
         errors = _Errors(pairing)
-        for call, padding in zip(calls, paddings, strict=True):
+        for i, (call, padding) in enumerate(zip(calls, paddings, strict=True)):
+            progress("comparing layers", i, len(calls))
             errors.run(floating, quantized, call, padding)
     return Comparison(
         float_model=type(floating).__name__,
