@@ -172,7 +172,7 @@ def test_an_output_that_exists(folder: Path, capsys: pytest.CaptureFixture[str])
     out = folder / "make.int8.safetensors"
     out.write_bytes(b"old")
     assert run("quantize", "models:make") == 6
-    assert "make.int8.safetensors exists; name it with -o or give --force" in (
+    assert "make.int8.safetensors exists; name another with -o, or give --force" in (
         capsys.readouterr().err
     )
     assert out.read_bytes() == b"old"

@@ -111,10 +111,10 @@ def tuned_model(
     )
 
 
-def default_output(model: str, target: Target, *, force: bool) -> Path:
+def default_output(model: str, target: Target) -> Path:
     """A name after the model's, in the current folder."""
     stem = model.rpartition(":")[2] if names_factory(model) else Path(model).stem
-    return options.free_output(Path(f"{stem}.tuned{target.output_suffix}"), force=force)
+    return Path(f"{stem}.tuned{target.output_suffix}")
 
 
 def with_recipe(
