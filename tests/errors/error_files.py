@@ -38,6 +38,25 @@ def write_shared(folder: Path) -> None:
     (folder / "q.safetensors").write_bytes(_saved())
 
 
+def checkpoint(path: Path, *left_out: str, **config: Any) -> None:
+    """A folder of transformers with a tiny BertModel, but for the files `left_out`."""
+    path.mkdir()
+    for name, data in _checkpoint(json.dumps(config)).items():
+        if name not in left_out:
+            (path / name).write_bytes(data)
+
+
+@cache
+def _checkpoint(config: str) -> dict[str, bytes]:
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": 100}
+    counts = {"num_attention_heads": 2, "num_hidden_layers": 1, "max_position_embeddings": 64}
+    with tempfile.TemporaryDirectory() as folder:
+        BertModel(BertConfig(**sizes, **counts, **json.loads(config))).save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
 def mlp(layers: int, width: int) -> onnx.ModelProto:
     """x [m, width] -> (MatMul `layer0` -> Relu) -> ... -> y."""
     rng = np.random.default_rng(0)

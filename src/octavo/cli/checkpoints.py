@@ -92,7 +92,7 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
     from octavo.report.terminal import progress_bar, working
 
     with working("loading PyTorch"):
-        need_torch()
+        need_torch(model)
     if is_gguf(model) and (wanted.to is not To.TORCH or out.suffix == ".safetensors"):
         raise OptionError(
             f"{model} is a GGUF file, of which a folder for from_pretrained is made: leave --to "
@@ -145,7 +145,7 @@ def refuse_limits(model: str) -> None:
     from octavo.report.terminal import working
 
     with working("reading the checkpoint"), _stdout_is_ours():
-        need_torch()
+        need_torch(model)
         from octavo.torch.hub.gguf_checkpoint import find_either
         from octavo.torch.hub.libraries import quiet_libraries
 
@@ -159,7 +159,7 @@ def refuse_limits(model: str) -> None:
 
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers, by config.json and the headers of the weights alone."""
-    need_torch()
+    need_torch(model)
     from octavo.torch.hub.libraries import quiet_libraries
 
     if is_gguf(model):

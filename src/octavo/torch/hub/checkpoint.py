@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from octavo.core.packages import CHECKPOINTS, need
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
     brief,
     listed,
-    pip_install,
     suggest,
 )
 from octavo.torch.files.factories import skeleton
@@ -196,7 +196,7 @@ def find_checkpoint(
     that transformers does not know.
     """
     name = os.fspath(name_or_path)
-    need_transformers()
+    need("checkpoints need", *CHECKPOINTS)
     given = Path(name).expanduser()
     if given.is_dir():
         root = given
@@ -209,17 +209,6 @@ def find_checkpoint(
     folder = root / _part(root)
     with quiet_libraries():
         return Checkpoint(name, root, folder, _config(name, folder))
-
-
-def need_transformers() -> None:
-    """Raises ModelError where it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise ModelError(
-            f"checkpoints need transformers, which is not installed: {pip_install('transformers')}"
-        ) from error
-    assert transformers
 
 
 def _part(root: Path) -> str:
