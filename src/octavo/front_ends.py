@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.core.packages import CHECKPOINTS, GGUF, need
 from octavo.errors import ModelError, OptionError
-from octavo.files.checkpoints import is_gguf, names_checkpoint
+from octavo.files.checkpoints import is_gguf, names_checkpoint, refuse_without_weights
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
@@ -73,11 +73,16 @@ def target_of(model: Any, **options: Any) -> Target:
 
 
 def need_torch(*models: Any) -> None:
-    """Raises ModelError where PyTorch is missing, or what else checkpoints among `models` need."""
+    """Raises ModelError where PyTorch is missing, or what else checkpoints among `models` need.
+
+    And where their weights are: a package helps nobody whose folder has none.
+    """
     named = [str(model) for model in models if isinstance(model, (str, Path))]
     if any(map(is_gguf, named)):
         need("GGUF files need", *GGUF)
-    elif any(map(names_checkpoint, named)):
+    elif checkpoints := [name for name in named if names_checkpoint(name)]:
+        for name in checkpoints:
+            refuse_without_weights(name)
         need("checkpoints need", *CHECKPOINTS)
     else:
         need("PyTorch models need", "torch")

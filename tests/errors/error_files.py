@@ -144,6 +144,27 @@ def outside(path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+def positions(path: Path, most: int) -> None:
+    """ids [1, n] -> rows of a table, plus the first n rows of one with `most` of them."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (int64[b, n] ids) => (float[b, n, 4] y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, float[9, 4] table, float[{most}, 4] places>
+        {{
+            shape = Shape (ids)
+            end = Slice (shape, one, one_more, zero)
+            some = Slice (places, zero, end, zero)
+            rows = Gather (table, ids)
+            y = Add (rows, some)
+        }}
+    """)
+    for name, rows in (("table", 9), ("places", most)):
+        array = np.ones((rows, 4), np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2]), "one_more"))
+    onnx.save(model, path)
+
+
 def lookup(path: Path) -> None:
     """A table of 100 rows; ids.npz asks for row 999."""
     nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], name="lookup")]
