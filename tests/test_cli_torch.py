@@ -361,8 +361,8 @@ def test_without_torch(folder: Path) -> None:
     )
     assert done.returncode == 3
     assert done.stderr == (
-        "error: PyTorch models need PyTorch, which is not installed: pip install safetensors "
-        "torch==2.13.0 (of PyTorch the build for CPUs is enough)\n"
+        "error: PyTorch models need torch, which is not installed: pip install torch==2.13.0 "
+        "--extra-index-url https://download.pytorch.org/whl/cpu\n"
     )
 
 

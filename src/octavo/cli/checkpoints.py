@@ -103,7 +103,7 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
 
     refuse_unused_check(wanted)
     with working("loading PyTorch"):
-        need_torch()
+        need_torch(model)
     if is_gguf(model) and (wanted.to is not To.TORCH or out.suffix == ".safetensors"):
         raise OptionError(
             f"{model} is a GGUF file, of which a folder for from_pretrained is made: leave --to "
@@ -157,7 +157,7 @@ def refuse_limits(model: str) -> None:
     from octavo.report.terminal import working
 
     with working("reading the checkpoint"), _stdout_is_ours():
-        need_torch()
+        need_torch(model)
         from octavo.torch.hub.gguf_checkpoint import find_either
         from octavo.torch.hub.libraries import quiet_libraries
 
@@ -171,7 +171,7 @@ def refuse_limits(model: str) -> None:
 
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers, by config.json and the headers of the weights alone."""
-    need_torch()
+    need_torch(model)
     from octavo.torch.hub.libraries import quiet_libraries
 
     if is_gguf(model):
