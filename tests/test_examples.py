@@ -90,10 +90,9 @@ def test_what_is_missing_is_said(given: list[str], said: str, tmp_path: Path) ->
 
 
 def test_the_image_installs_what_the_service_imports() -> None:
-    (installed,) = re.findall(
-        r"^RUN pip install .*", (ROOT / "docs" / "serving.md").read_text("utf-8"), re.MULTILINE
-    )
-    known = {"octavo", "numpy", "onnxruntime", *sys.stdlib_module_names, "samples"}
+    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    (installed,) = re.findall(r"^RUN (?:.*\\\n)*.*", page, re.MULTILINE)
+    known = {"octavo", *sys.stdlib_module_names, "samples"}
     tree = ast.parse((EXAMPLES / "embedding_service.py").read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):

@@ -7,9 +7,11 @@
     <!-- gains: NAME: SECTION -->       of those, the headlines
     <!-- asked: NAME -->                all that was asked for, of every section
     <!-- families: NAME: TABLE -->      a table of `benchmarks.families_table`, a family a line
+    <!-- summary -->                    README's table: the fastest peer of each kind of model
     <!-- missed -->                     every figure of all results that was missed
     <!-- every -->                      all results, with the command and commit of each
     <!-- plot: NAME -->                 a picture of `benchmarks.docs.plots`, light and dark
+    <!-- example: NAME -->              a program of `examples`, without its command line
     <!-- command line -->               every command with its options
 
 A new mark needs no end: `python -m benchmarks.docs` writes it.
@@ -20,9 +22,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from benchmarks import readme
 from benchmarks.docs import figures
 from benchmarks.docs.commands import reference
 from benchmarks.docs.plots import picture
+from benchmarks.docs.programs import body
 from benchmarks.results import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -36,9 +40,11 @@ _FILLINGS: dict[str, Callable[[str, str], Iterable[str]]] = {
     "gains": figures.gains,
     "asked": figures.asked,
     "families": figures.families,
+    "summary": lambda *_: readme.lines(),
     "missed": figures.missed,
     "every": figures.every,
     "plot": lambda name, _: picture(name),
+    "example": body,
     "command line": lambda *_: reference(),
 }
 _MARK = re.compile(rf"<!-- ({'|'.join(_FILLINGS)})(?:: ([^:]+?))?(?:: (.+?))? -->")

@@ -139,7 +139,8 @@ def _pip(words: Sequence[str]) -> Outcome:
     extras = _extras()
     for word in words[1:]:
         named = re.fullmatch(r"(\.|octavo|dist/octavo-[\w.*-]+\.whl)(?:\[([\w,]+)\])?", word)
-        if named is None and not word.startswith("-") and word not in _dependencies():
+        package = re.split("[<>=]", word)[0]
+        if named is None and not word.startswith("-") and package not in _dependencies():
             return Outcome(1, f"{word!r} is neither this project nor named in pyproject.toml")
         for extra in (named[2] or "").split(",") if named else ():
             if extra and extra not in extras:

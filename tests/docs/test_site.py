@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
 from benchmarks import readme
-from benchmarks.docs import marks, plots
+from benchmarks.docs import marks, plots, programs
 from benchmarks.results import FOLDER, read, table, write
 from octavo.cli import app
 
@@ -122,9 +122,23 @@ def test_what_stands_between_marks() -> None:
     assert "old" not in marks.written(two)
     every = marks.written("<!-- every -->")
     assert "(../benchmarks/results/convert.json) | `python -m benchmarks.convert" in every
-    for wrong in ("measured: gone", "results: convert: gone", "plot: gone", "families: tune: gone"):
+    for wrong in (
+        "measured: gone",
+        "results: convert: gone",
+        "plot: gone",
+        "families: tune: gone",
+        "example: gone",
+    ):
         with pytest.raises(LookupError, match="gone"):
             marks.written(f"<!-- {wrong} -->")
+
+
+def test_a_program_on_a_page_is_the_example_without_its_command_line() -> None:
+    shown = "\n".join(programs.body("embedding_service"))
+    source = (programs.EXAMPLES / "embedding_service.py").read_text("utf-8")
+    assert all(line in source.splitlines() for line in shown.splitlines()[1:-1])
+    assert "def embed(texts" in shown and "import octavo.onnx" in shown
+    assert not re.search("argparse|sys|__main__|port 8000", shown)
 
 
 def test_the_site_links_to_pages_of_results_and_shows_one_of_two_pictures() -> None:
@@ -145,14 +159,16 @@ def test_pages_are_as_they_are_written(page: str) -> None:
     assert all(marks.is_mark(line) for line in known)
 
 
-def test_the_performance_page_shows_every_plot_and_every_miss() -> None:
-    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+def test_the_performance_pages_show_every_plot_and_every_miss() -> None:
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in DOCS.glob("performance*.md")}
     for name in plots.drawn():
-        assert f"<!-- plot: {name} -->" in page
+        assert f"<!-- plot: {name} -->" in pages["performance"]
     for path in FOLDER.glob("*.json"):
         for row in read(path).missed:
-            assert f"| {row.section} | {row.what} | {row.asked} | {row.shown} |" in page
-    typed = re.sub(r"^(\||- |`python|<!-- |  <img).*$", "", page, flags=re.MULTILINE)
+            line = f"| {row.section} | {row.what} | {row.asked} | {row.shown} |"
+            assert line in pages["performance_results"]
+    shown = r"^(\||- |`python|`OCTAVO|<!-- |  <img).*$"
+    typed = re.sub(shown, "", "\n".join(pages.values()), flags=re.MULTILINE)
     assert not re.search(r"\d(\.\d+)? ?(x|ms|%|dB|MB)\b", typed)  # no figure is typed in
 
 
