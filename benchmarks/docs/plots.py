@@ -1,7 +1,7 @@
-"""Pictures of the performance page, of the committed results: `docs/pictures/NAME-light.svg`.
+"""Pictures of README and the performance page, of the committed results.
 
-Each is a `Drawn` of `drawn()`: sections are found by their form, so that a new number of threads or
-another kernel table needs no change here.
+They are `docs/pictures/NAME-light.svg` and `NAME-dark.svg`. Each is a `Drawn` of `drawn()`.
+Sections are found by their form: another number of threads or kernel table needs no change here.
 """
 
 from __future__ import annotations
