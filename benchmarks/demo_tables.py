@@ -11,12 +11,13 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
-from benchmarks import readme_plot, torch_variants
-from benchmarks.readme_plot import Point
+from benchmarks import torch_variants
+from benchmarks.docs.drawing import Point, fitted, speed_error
 from benchmarks.variants import FLOAT, NATIVE, OCTAVO, OPENVINO, QD, QD_CHANNEL
 from benchmarks.zoo import minilm
 from benchmarks.zoo.sessions import Array, Float32
 from octavo.measure.timing import Comparison
+from octavo.report.plots.style import Theme
 
 LABELS = {
     FLOAT: "float",
@@ -107,10 +108,10 @@ def draw(
         for name, outcome in outcomes.items()
         if name != FLOAT
     ]
-    points, frame = readme_plot.fitted(points)
+    plot = speed_error("all-MiniLM-L6: speed against error, 1 thread", *fitted(points))
     svg, png = (folder / f"speed-and-error.{ending}" for ending in ("svg", "png"))
-    svg.write_text(readme_plot.draw(points, "light", frame), "utf-8")
-    png.write_bytes(readme_plot.draw_png(points, frame))
+    svg.write_text(plot.svg(Theme.LIGHT), "utf-8")
+    png.write_bytes(plot.png())
     return [svg, png]
 
 

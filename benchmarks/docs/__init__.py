@@ -1,5 +1,5 @@
 """What documents hold that nobody types: figures of results, help of commands, plots.
 
-`python -m benchmarks.docs` writes all of it, README's too. Run it after a result, a command or an
+`python -m benchmarks.docs` writes all of it, README too. Run it after a result, a command or an
 option changes; `tests/docs` fails until then.
 """

@@ -1,26 +1,19 @@
-"""Writes what stands between the marks of every page, and the pictures."""
+"""Writes what stands between the marks of README and every page, and the pictures."""
 
 from __future__ import annotations
 
-from benchmarks import readme
 from benchmarks.docs.marks import PAGES, written
 from benchmarks.docs.plots import pictures
 from benchmarks.results import REPOSITORY
 
 
 def main() -> None:
-    """Pages first: a mark that asks for what is not there is an error."""
-    texts = {path: path.read_text("utf-8") for path in PAGES}
-    made = {path: written(text) for path, text in texts.items()}
+    """Everything is made before anything is written: a mark may ask for what is not there."""
+    made = {path: written(path.read_text("utf-8"), path) for path in PAGES} | pictures()
     for path, text in made.items():
-        if text != texts[path]:
+        if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
             print(f"wrote {path.relative_to(REPOSITORY)}")
-    for path, svg in pictures().items():
-        if not path.exists() or path.read_text("utf-8") != svg:
-            path.write_text(svg, "utf-8")
-            print(f"wrote {path.relative_to(REPOSITORY)}")
-    readme.main()
 
 
 if __name__ == "__main__":

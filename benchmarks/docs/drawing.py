@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.report.plots.style import INK, OTHER, OURS, SERIES, SOFT, Plot, decades, head, patch
 
 WIDTH = 8.0
 _SERIES = ((OURS, "o"), (OTHER, "s"), (SERIES[2], "D"), (SERIES[3], "^"))
+_ABREAST = 3
 _RATIOS = (1, 1.25, 1.5, 2, 3, 5)
 _PLACES = {
     "right": ((10, 0), "left", "center"),
@@ -17,6 +19,15 @@ _PLACES = {
     "above": ((0, 10), "center", "bottom"),
     "below": ((0, -10), "center", "top"),
 }  # how far, and which edges of the text are there
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plot, and the results that it is of; one that `compares_tables` names kernel tables."""
+
+    plot: Plot
+    results: tuple[str, ...]
+    compares_tables: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,17 @@ class Point:
     ours: bool = False
     place: str = "right"  # right, left, above or below
     more: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several plots beside each other: by series a figure for each number."""
+
+    name: str
+    series: Mapping[str, Mapping[int, float]]
+
+
+Limits = tuple[float, float]
 
 
 def dots(title: str, across: str, rows: Sequence[Row], *, peers_only: bool = False) -> Plot:
@@ -100,13 +122,13 @@ def scatter(
     across: str,
     up: str,
     points: Sequence[Point],
-    x_limits: tuple[float, float],
-    y_limits: tuple[float, float],
+    x_limits: Limits,
+    y_limits: Limits,
     reference: float | None = None,
 ) -> Plot:
     """Points with their names beside them over a logarithmic error axis, the least on top.
 
-    `reference` is float's place across. Where there is an empty `title` none is drawn.
+    `reference` is float's place across.
     """
 
     def paint(figure: Any) -> None:
@@ -129,7 +151,66 @@ def scatter(
                 "float", (reference, 0.01), (6, 0), textcoords="offset points", color=SOFT
             )
 
-    return Plot(title or up, WIDTH, 3.9 if not title else 4.6, paint)
+    return Plot(title, WIDTH, 4.6, paint)
+
+
+def speed_error(title: str, points: Sequence[Point], speeds: Limits, errors: Limits) -> Plot:
+    """Speed over float across and error upwards, each point with both in figures."""
+    told = [replace(p, more=f"{p.x:.1f}x, error {p.y:.2g}") for p in points]
+    across, up = "speed, float = 1: further right is faster", "error: higher up is better"
+    return scatter(title, across, up, told, speeds, errors, reference=1)
+
+
+def fitted(points: Sequence[Point]) -> tuple[list[Point], Limits, Limits]:
+    """Points of `speed_error` with places for their names that leave others free, and the axes."""
+    errors = [point.y for point in points]
+    speeds = [1.0, *(point.x for point in points)]
+    span = max(speeds) - min(speeds)
+
+    def crowded(point: Point) -> bool:
+        return any(
+            0 < other.x - point.x < 0.3 * span and abs(math.log(other.y / point.y)) < 0.6
+            for other in points
+        )
+
+    placed = [replace(point, place="above" if crowded(point) else "right") for point in points]
+    edges = (min(speeds) - 0.1 * span, max(speeds) + 0.4 * span)
+    return placed, edges, (3 * max(errors), min(errors) / 3)
+
+
+def panels(title: str, across: str, up: str, each: Sequence[Panel]) -> Plot:
+    """A line a series in each panel, over doubling numbers; all panels have the same axes."""
+    names = list(dict.fromkeys(name for panel in each for name in panel.series))
+    styles = dict(zip(names, _SERIES, strict=False))
+    numbers = sorted({n for panel in each for at in panel.series.values() for n in at})
+    top = max(y for panel in each for at in panel.series.values() for y in at.values())
+    rows = -(-len(each) // _ABREAST)
+
+    def paint(figure: Any) -> None:
+        grid = figure.subplots(rows, _ABREAST, sharex=True, sharey=True, squeeze=False)
+        for i, axes in enumerate(grid.flat):
+            if i >= len(each):
+                axes.remove()
+                continue
+            for name, at in each[i].series.items():
+                colour, marker = styles[name]
+                axes.plot([*at], [*at.values()], marker + "-", color=colour, markersize=4)
+            axes.set_title(each[i].name, fontsize=10)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(numbers, map(str, numbers))
+            axes.minorticks_off()
+            axes.set_ylim(0, 1.05 * top)
+            axes.grid()
+            axes.spines[["top", "right"]].set_visible(False)
+            if i + _ABREAST >= len(each):
+                axes.set_xlabel(across)
+                axes.tick_params(labelbottom=True)
+        figure.supylabel(up, fontsize=10)
+        head(figure, title)
+        handles = [_dot(*styles[name], name) for name in names]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(names))
+
+    return Plot(title, WIDTH, 1.0 + 2.3 * rows, paint)
 
 
 def _finish(figure: Any, axes: Any, title: str, across: str, reference: float | None = 1.0) -> None:
@@ -139,8 +220,7 @@ def _finish(figure: Any, axes: Any, title: str, across: str, reference: float | 
     axes.grid(axis="x")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(across)
-    if title:
-        head(figure, title)
+    head(figure, title)
 
 
 def _dot(colour: str, marker: str, label: str) -> Any:

@@ -1,8 +1,12 @@
-"""Figures of benchmarks/results/NAME.json as Markdown, for the marks of `benchmarks.docs.marks`."""
+"""Figures of benchmarks/results/NAME.json as Markdown, for the marks of `benchmarks.docs.marks`.
+
+Links begin at the repository's root, with a slash.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from benchmarks.families_table import TABLES
@@ -20,6 +24,22 @@ def result(name: str) -> Result:
     if name not in names():
         raise LookupError(f"there is no result {name!r}; there are {', '.join(names())}")
     return read(FOLDER / f"{name}.json")
+
+
+@cache
+def measured_values(name: str) -> Mapping[tuple[str, str], float]:
+    """By section and what was measured; what could not be measured is left out."""
+    rows = result(name).rows
+    return {(r.section, r.what): r.measured for r in rows if math.isfinite(r.measured)}
+
+
+def value(name: str, section: str, what: str) -> float:
+    """A figure of a committed result. Raises LookupError where it is not there."""
+    try:
+        return measured_values(name)[section, what]
+    except KeyError:
+        message = f"result {name!r} has no {what!r} in section {section!r}"
+        raise LookupError(message) from None
 
 
 def measured(name: str, _: str = "") -> Iterable[str]:
@@ -68,7 +88,7 @@ def missed(_: str = "", __: str = "") -> Iterator[str]:
     yield from ("| result | where | what | asked | measured |", "|---|---|---|---|--:|")
     for name in names():
         for row in result(name).missed:
-            yield f"| {_link(name, name)} | {_cells(row)} |"
+            yield f"| {link(name, name)} | {_cells(row)} |"
 
 
 def every(_: str = "", __: str = "") -> Iterator[str]:
@@ -79,7 +99,7 @@ def every(_: str = "", __: str = "") -> Iterator[str]:
         bounds = sum(row.reached is not None for row in found.rows)
         reached = f"{bounds - len(found.missed)} of {bounds}"
         code = f"`{found.command}` | {found.commit[:12]}, {found.date[:10]}"
-        yield f"| {_link(found.title, name)} | {code} | {reached} |"
+        yield f"| {link(found.title, name)} | {code} | {reached} |"
 
 
 def _headlines(name: str, wanted: str) -> list[Row]:
@@ -101,9 +121,9 @@ def _rows(name: str, wanted: str) -> list[Row]:
     return rows
 
 
-def _link(text: str, name: str) -> str:
-    """To the file; the site has a page in its place (docs/hooks/results.py)."""
-    return f"[{text}](../benchmarks/results/{name}.json)"
+def link(text: str, name: str) -> str:
+    """To a result's file; the site has a page in its place (docs/hooks/results.py)."""
+    return f"[{text}](/benchmarks/results/{name}.json)"
 
 
 def _cells(row: Row) -> str:

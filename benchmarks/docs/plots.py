@@ -1,26 +1,28 @@
-"""Pictures of the performance page, of the committed results: `docs/pictures/NAME-light.svg`.
+"""Pictures of README and the performance page, of the committed results.
 
-Each is a `Drawn` of `drawn()`: sections are found by their form, so that a new number of threads or
-another kernel table needs no change here.
+They are `docs/pictures/NAME-light.svg` and `NAME-dark.svg`. Each is a `Drawn` of `drawn()`.
+Sections are found by their form: another number of threads or kernel table needs no change here.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from benchmarks.docs.drawing import Point, Row, bars, dots, scatter
-from benchmarks.docs.figures import names, result
+from benchmarks.docs.drawing import Drawn, Point, Row, bars, dots, scatter, speed_error
+from benchmarks.docs.figures import measured_values, names, result
+from benchmarks.docs.machines import caption, processor
+from benchmarks.docs.summary import SUMMARY_RESULT, points
+from benchmarks.docs.threads import thread_counts
 from benchmarks.families_torch import BFLOAT16
 from benchmarks.results import REPOSITORY
 from benchmarks.torch_variants import AO_CHANNEL, FLOAT, OCTAVO
 from benchmarks.variants import NATIVE, NATIVE_ACCURATE, OPENVINO, QD, QD_CHANNEL
 from benchmarks.zoo.families import FAMILIES
-from octavo.report.plots.style import Plot, Theme, darkened
+from octavo.report.plots.style import Theme, darkened
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 ORT = "ONNX Runtime, per channel"
@@ -33,25 +35,16 @@ _DECODERS = {
 }
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A plot, and the results that it is of."""
-
-    plot: Plot
-    results: tuple[str, ...]
-
-
 def picture(name: str) -> Iterator[str]:
-    """The picture in Markdown, with where its figures come from."""
+    """The picture in Markdown, with where its figures come from; links as in `figures`."""
     if name not in drawn():
         raise LookupError(f"there is no plot {name!r}; there are {', '.join(drawn())}")
     found = drawn()[name]
     yield "<picture>"
-    yield f'  <source media="(prefers-color-scheme: dark)" srcset="pictures/{name}-dark.svg">'
-    yield f'  <img alt="{found.plot.title}" src="pictures/{name}-light.svg">'
+    yield f'  <source media="(prefers-color-scheme: dark)" srcset="/docs/pictures/{name}-dark.svg">'
+    yield f'  <img alt="{found.plot.title}" src="/docs/pictures/{name}-light.svg">'
     yield from ("</picture>", "")
-    links = ", ".join(f"[{n}](../benchmarks/results/{n}.json)" for n in found.results)
-    yield f"{result(found.results[0]).machine.cpu}; figures: {links}."
+    yield caption(found.results, compares_tables=found.compares_tables)
 
 
 def pictures(wanted: Iterable[str] | None = None) -> dict[Path, str]:
@@ -68,21 +61,23 @@ def pictures(wanted: Iterable[str] | None = None) -> dict[Path, str]:
 def drawn() -> dict[str, Drawn]:
     """All plots by name."""
     return {
+        "speed": _speed(),
         "families-torch": _families_torch(),
         "families-token": _families_token(),
         "families-onnx": _families_onnx(),
         "lengths": _lengths(),
         "threads": _threads(),
+        "thread-counts": thread_counts(),
         "size-error": _size_error(),
         "decoders": _decoders(),
         "kernel-tables": _kernel_tables(),
     }
 
 
-@cache
-def _rows(name: str) -> dict[tuple[str, str], float]:
-    rows = result(name).rows
-    return {(r.section, r.what): r.measured for r in rows if math.isfinite(r.measured)}
+def _speed() -> Drawn:
+    """README's: all-MiniLM-L6 in ONNX Runtime and OpenVINO."""
+    title = f"{_MINILM} as an ONNX file: speed against error, 1 thread"
+    return Drawn(speed_error(title, points(), (0.8, 4.1), (0.15, 2e-4)), (SUMMARY_RESULT,))
 
 
 def _families_torch() -> Drawn:
@@ -98,7 +93,7 @@ def _families_token() -> Drawn:
 
 
 def _families(title: str, section: str, peers: tuple[str, ...]) -> Drawn:
-    found, lines = _rows("families_vnni"), []
+    found, lines = measured_values("families_vnni"), []
     for family in FAMILIES:
         over = f"{OCTAVO}: speed over "
         at = {p: found.get((f"{family}: {section}", over + p), math.nan) for p in (FLOAT, *peers)}
@@ -111,7 +106,7 @@ def _families(title: str, section: str, peers: tuple[str, ...]) -> Drawn:
 
 def _families_onnx() -> Drawn:
     """How many times as fast as each peer, the export of the fewest gains."""
-    found, lines = _rows("families_vnni"), []
+    found, lines = measured_values("families_vnni"), []
     for family in FAMILIES:
         section, values = f"{family}: ONNX, target native: speed, 1 thread", {}
         for label, peer in (("over OpenVINO", OPENVINO), ("over ONNX Runtime", QD_CHANNEL)):
@@ -143,7 +138,7 @@ def _lengths() -> Drawn:
             {"torch.ao": AO_CHANNEL},
         ),
     ):
-        found = _rows(name)
+        found = measured_values(name)
         for shape in _shapes(found, section, f"{ours}: speed over float, "):
             speed = found[section, f"{ours}: speed over float, {shape}"]
             values = {"Octavo": speed}
@@ -155,7 +150,7 @@ def _lengths() -> Drawn:
     return Drawn(bars(title, _FASTER, lines), ("models_vnni", "models_torch_vnni"))
 
 
-def _shapes(found: dict[tuple[str, str], float], section: str, start: str) -> list[str]:
+def _shapes(found: Mapping[tuple[str, str], float], section: str, start: str) -> list[str]:
     """The sizes that were timed, the least work first."""
     shapes = [
         what.removeprefix(start)
@@ -171,7 +166,7 @@ def _threads() -> Drawn:
     lines: dict[tuple[str, str], dict[int, float]] = {}
     kinds = {"models_vnni": NATIVE, "models_torch_vnni": OCTAVO}
     for name, ours in kinds.items():
-        for (section, what), value in _rows(name).items():
+        for (section, what), value in measured_values(name).items():
             match = form.fullmatch(section)
             if match and what == f"{ours}: speed over float, geometric mean":
                 kind = "PyTorch" if ours == OCTAVO else "ONNX"
@@ -187,7 +182,7 @@ def _threads() -> Drawn:
 
 def _size_error() -> Drawn:
     """all-MiniLM-L6 as ONNX files of 8 bits."""
-    found, score = _rows("models_vnni"), "1 - cosine of hidden states"
+    found, score = measured_values("models_vnni"), "1 - cosine of hidden states"
     whole, presets = f"{_MINILM}: size", f"{_MINILM}: Octavo's other presets"
     accuracy = f"{_MINILM}: accuracy"
     size, error = (f"{_MINILM}, target native: {s}" for s in ("size", f"error, {score}"))
@@ -226,12 +221,12 @@ def _size_error() -> Drawn:
 def _decoders() -> Drawn:
     """Tokens a second of every decoder that was timed with one thread."""
     lines = []
-    for section in dict.fromkeys(section for section, _ in _rows("decoders_vnni")):
+    for section in dict.fromkeys(section for section, _ in measured_values("decoders_vnni")):
         match = re.fullmatch(r"(.+): decoding, 1 thread(, in PyTorch)?", section)
         if match:
             values = {
                 _DECODERS.get(what, what): value
-                for (where, what), value in _rows("decoders_vnni").items()
+                for (where, what), value in measured_values("decoders_vnni").items()
                 if where == section and ": speed" not in what
             }
             name = match[1].replace("Llama of 1.1 billion parameters", "Llama 1.1B")
@@ -246,11 +241,11 @@ def _kernel_tables() -> Drawn:
     lines = []
     for name in found:
         means: dict[str, dict[str, float]] = {}
-        for (section, what), value in _rows(name).items():
+        for (section, what), value in measured_values(name).items():
             match = re.fullmatch(r"(\w+), (M .+), geometric mean of \d+", what)
             if match and "by recipe" not in section:
                 means.setdefault(match[1], {})[match[2].replace("M", "rows")] = value
-        cpu = result(name).machine.cpu.replace("(R)", "").replace(" Processor", "")
+        cpu = processor(result(name).machine)
         lines += [Row(f"{table}\n{cpu}", values) for table, values in means.items()]
     title = "Linear layers, int8: Octavo's kernels by instruction set, 1 thread"
-    return Drawn(bars(title, "speed, Octavo's AVX2 = 1: longer is faster", lines), found)
+    return Drawn(bars(title, "speed, Octavo's AVX2 = 1: longer is faster", lines), found, True)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from benchmarks import demo_tables
 from benchmarks.demo_tables import Outcome
-from benchmarks.readme_plot import Point, fitted
+from benchmarks.docs.drawing import Point, fitted
 from benchmarks.variants import FLOAT, NATIVE, OCTAVO, OPENVINO, QD
 from octavo.measure.timing import Comparison, Timing
 
@@ -49,8 +49,8 @@ def test_a_picture_of_any_speeds_and_errors(tmp_path: Path) -> None:
     assert "Octavo native" in svg.read_text()
     assert png.read_bytes()[:4] == b"\x89PNG"
     slow = [Point("a", 0.2, 0.5), Point("b", 9.0, 1e-7), Point("c", 8.0, 1.1e-7)]
-    placed, frame = fitted(slow)
+    placed, speeds, errors = fitted(slow)
     for point in placed:
-        assert frame.speeds[0] < point.speed < frame.speeds[1]
-        assert frame.errors[1] < point.error < frame.errors[0]
+        assert speeds[0] < point.x < speeds[1]
+        assert errors[1] < point.y < errors[0]
     assert [point.place for point in placed] == ["right", "right", "above"]

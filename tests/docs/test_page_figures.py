@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.readme import value
+from benchmarks.docs.figures import value
 from octavo.recipe import preset
 
 ROOT = Path(__file__).parents[2]

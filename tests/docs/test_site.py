@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
-from benchmarks import readme
-from benchmarks.docs import marks, plots, programs
+from benchmarks.docs import figures, marks, plots, programs, threads
+from benchmarks.docs.machines import caption, kernel_tables
 from benchmarks.results import FOLDER, read, table, write
 from octavo.cli import app
 
@@ -86,8 +87,7 @@ def test_pictures_are_as_they_are_drawn() -> None:
     for name, picture in draw.PICTURES.items():
         assert (DOCS / "pictures" / f"{name}.svg").read_text() == picture()
     drawn = {path.stem for path in DOCS.glob("pictures/*.svg")} - {*draw.PICTURES}
-    readme_has = {f"speed-{theme}" for theme in readme.THEMES}  # of test_readme.py
-    assert drawn == readme_has | {f"{name}-{t}" for name in plots.drawn() for t in readme.THEMES}
+    assert drawn == {path.stem for path in plots.pictures()}
 
 
 @pytest.mark.parametrize("name", plots.drawn())
@@ -99,6 +99,29 @@ def test_plots_are_of_the_committed_results(name: str) -> None:
             assert there == svg, WRITE
         else:
             assert _texts(there) == _texts(svg), WRITE
+
+
+def test_a_result_of_another_kernel_table_is_drawn_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing on the pages knows which results there are today."""
+    old = read(FOLDER / "thread_counts.json")
+    rows = [
+        replace(row, section=f"{row.section.partition(' (')[0]} (octavo: {table})")
+        for table in ("amx", "avx2")
+        for row in old.rows
+    ]
+    write(replace(old, name="thread_counts_of_two", rows=tuple(rows)), tmp_path)
+    monkeypatch.setattr(figures, "FOLDER", tmp_path)
+    drawn = threads.thread_counts()
+    assert drawn.results == ("thread_counts_of_two",)
+    assert len(re.findall(">amx, Intel Xeon<", drawn.plot.svg())) == 5
+    lines = list(threads.thread_table())
+    assert sum("| amx | Octavo" in line for line in lines) == 5
+    assert caption(drawn.results).startswith("Intel Xeon, 16 cores, kernel table amx, avx2")
+    by_command = replace(old, rows=(), command="OCTAVO_ISA=avx2 python -m benchmarks.x")
+    assert kernel_tables(by_command) == "avx2"
+    assert kernel_tables(replace(by_command, command="python -m benchmarks.x")) == "amx"
 
 
 def _matplotlib(svg: str) -> str:
@@ -122,6 +145,8 @@ def test_what_stands_between_marks() -> None:
     assert "old" not in marks.written(two)
     every = marks.written("<!-- every -->")
     assert "(../benchmarks/results/convert.json) | `python -m benchmarks.convert" in every
+    in_notes = marks.written("<!-- every -->", DOCS / "notes" / "page.md")
+    assert "(../../benchmarks/results/convert.json)" in in_notes
     for wrong in (
         "measured: gone",
         "results: convert: gone",
@@ -145,24 +170,34 @@ def test_the_site_links_to_pages_of_results_and_shows_one_of_two_pictures() -> N
     link = "see [all](../benchmarks/results/convert.json) and [x](../../benchmarks/results/a.json)"
     hook = script("hooks/results.py").on_page_markdown
     assert hook(link, None, None, None) == "see [all](results/convert.md) and [x](../results/a.md)"
-    shown = script("hooks/pictures.py").themed("\n".join(plots.picture("lengths")))
+    shown = script("hooks/pictures.py").themed(marks.written("<!-- plot: lengths -->"))
     assert "pictures/lengths-light.svg#only-light)" in shown
     assert "pictures/lengths-dark.svg#only-dark)" in shown
     assert "<picture" not in shown
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.removesuffix(".md"))
-def test_pages_are_as_they_are_written(page: str) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    assert marks.written(text) == text, WRITE
+@pytest.mark.parametrize("page", marks.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_are_as_they_are_written(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert marks.written(text, page) == text, WRITE
     known = (line for line in text.splitlines() if line.startswith("<!-- "))
     assert all(marks.is_mark(line) for line in known)
 
 
-def test_the_performance_pages_show_every_plot_and_every_miss() -> None:
+def test_every_plot_is_on_a_page_with_its_machine_and_its_kernel_table() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in marks.PAGES)
+    for name, found in plots.drawn().items():
+        _, mark, rest = text.partition(f"<!-- plot: {name} -->")
+        assert mark, name
+        said = rest.partition(marks.END)[0]
+        for result in found.results:
+            machine = read(FOLDER / f"{result}.json").machine
+            assert machine.cpu.split("(R)")[0] in said, name
+            assert found.compares_tables or re.search(r"kernel table \w", said), name
+
+
+def test_the_performance_pages_show_every_miss() -> None:
     pages = {path.stem: path.read_text(encoding="utf-8") for path in DOCS.glob("performance*.md")}
-    for name in plots.drawn():
-        assert f"<!-- plot: {name} -->" in pages["performance"]
     for path in FOLDER.glob("*.json"):
         for row in read(path).missed:
             line = f"| {row.section} | {row.what} | {row.asked} | {row.shown} |"

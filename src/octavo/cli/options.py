@@ -118,7 +118,8 @@ ComparedInputsOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DATA",
-        help="Inputs to compare on, .npz or .jsonl. Default: made up.",
+        help="Inputs to compare on, .npz or .jsonl; of checkpoints a text a line of a .jsonl, too. "
+        "Default: made up.",
         show_default=False,
     ),
 ]
@@ -141,9 +142,7 @@ TimedThreadsOption = Annotated[
         show_default=False,
     ),
 ]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace the default OUT where it exists.")
-]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace OUT where it exists.")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
 ]
@@ -159,11 +158,35 @@ def show(result: Result, *, json: bool, verbose: bool = False) -> None:
     terminal.show(result, terminal.console(), verbose)
 
 
-def free_output(out: Path, *, force: bool) -> Path:
-    """The default `out`. Raises OutputError where it exists and `force` is not given."""
-    if out.exists() and not force:
-        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
+def free_output(out: Path, *, force: bool, read: Sequence[Path] = ()) -> Path:
+    """`out`. Raises OutputError where it is a file that exists and `force` is not given.
+
+    What is wrong with a folder, or with one of the files that are `read`, is said elsewhere.
+    """
+    if out.is_file() and not force and not any(_is_same(out, other) for other in read):
+        raise OutputError(f"{out} exists; name another with -o, or give --force to replace it")
     return out
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return other.exists() and one.samefile(other)
+
+
+_NO_CHOICES = frozenset("model output page shape threads force verbose json".split())
+
+
+def given_options(context: typer.Context) -> tuple[tuple[str, str], ...]:
+    """Those on the command line that say what to make, by their names; "" stands for a switch."""
+    found = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE" or name in _NO_CHOICES:
+            continue
+        value, option = context.params[name], max(parameter.opts, key=len)
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            found.append((option, "" if one is True else str(getattr(one, "value", one))))
+    return tuple(found)
 
 
 def end_if_unchecked(status: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from octavo.errors import OptionError, pip_install
+from octavo.core.packages import need
+from octavo.errors import OptionError
 
 if TYPE_CHECKING:
     from octavo.report.plots.style import Plot
@@ -42,9 +42,8 @@ def check_places(
     """
     from octavo.files.staging import Staging
 
-    if page is not None and find_spec("jinja2") is None:
-        how = pip_install("jinja2")
-        raise OptionError(f"{page_option} needs jinja2, which is not installed: {how}")
+    if page is not None:
+        need(f"{page_option} needs", "jinja2", error=OptionError)
     others = list(taken)
     for named, path, suffixes in (
         ("--recipe-out", recipe, (".yaml", ".yml")),
@@ -60,14 +59,7 @@ def check_places(
         Staging(path, [other for other in others if other.is_file()])
         others.append(path)
     if plot is not None:
-        _need_matplotlib()
-
-
-def _need_matplotlib() -> None:
-    from octavo.report.plots.style import missing
-
-    if why := missing():
-        raise OptionError(f"--plot needs {why}")
+        need("--plot needs", "matplotlib", error=OptionError)
 
 
 def write_plot(path: Path | None, draw: Callable[[], Plot | None]) -> None:

@@ -44,6 +44,29 @@ def number(x: float) -> str:
     return f"{x:.2g}"
 
 
+def share(x: float) -> str:
+    """`98.4%`, `99.97%`: with as many digits as keep 100% and 0% for what is all or nothing."""
+    for digits in range(1, 6):
+        text = f"{x:.{digits}%}"
+        if x in (0.0, 1.0) or float(text[:-1]) not in (0.0, 100.0):
+            return text
+    return "more than 99.999%" if x > 0.5 else "less than 0.001%"
+
+
+def alike(cosine: float | None, error: float) -> str:
+    """A cosine in six digits: `1.000000` of what is the same alone; nothing without a cosine."""
+    if cosine is None:
+        return ""
+    return f"{cosine if error == 0 else min(cosine, 0.999999):.6f}"
+
+
+def apart(cosine_error: float | None, error: float) -> str:
+    """`1 - cosine 0.0026`; nothing where it was not measured, or is below what float64 holds."""
+    if cosine_error is None or not math.isfinite(cosine_error):
+        return ""
+    return f"1 - cosine {number(cosine_error)}" if cosine_error > 0 or error == 0 else ""
+
+
 def duration(seconds: float) -> str:
     """`31 ms`, `1.2 s`, `2 min 5 s`."""
     if seconds < 0.9995:
@@ -73,6 +96,11 @@ def decibels(x: float | None) -> str:
 def count(n: int, noun: str) -> str:
     """`1 layer`, `36 layers`."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def padding(rows: int) -> str:
+    """`, without 37 rows of padding`; nothing where there is none."""
+    return f", without {count(rows, 'row')} of padding" if rows else ""
 
 
 def counts(items: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from octavo.core.attention_type import AttentionType
-from octavo.core.progress import Progress, quiet, says_progress
+from octavo.core.progress import Progress, quiet, says_progress, shown
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -160,6 +160,7 @@ def run_converter(
     return model
 
 
+@shown("inspecting")
 def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspection:
     """The layers of a float model and what a recipe would do with each; nothing is changed.
 

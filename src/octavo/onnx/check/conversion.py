@@ -55,7 +55,8 @@ def check_conversion(source: Path, converted: Path, feeds: list[Feed] | None) ->
     _refuse(found, kind)
     used = [run.feed for run in ran]
     described = describe(used, runs.model) if feeds is None else shapes_of(used)
-    return found.verification(kind, len(ran), MAX_ERROR, described)
+    left_out = sum(run.padding.rows for run in ran)
+    return found.verification(kind, len(ran), MAX_ERROR, described, padding=left_out)
 
 
 def _made_up(runs: Runs) -> list[Run]:

@@ -16,13 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.core.metrics import cosine_error, relative_error
+from octavo.core.padding import Padding
 from octavo.onnx.inputs import Feed
 from octavo.onnx.read.map_types import as_array
 from octavo.recipe import Verification
+from octavo.results.words import count
 
 Array = npt.NDArray[Any]
 Arrays = list[Array]
-Pairs = Sequence[tuple[Feed, Arrays, Arrays]]
+Pair = tuple[Feed, Arrays, Arrays]
+Pairs = Sequence[Pair]
 """Of each run the feed, the float model's arrays and the other one's."""
 
 ENOUGH = 0.01
@@ -39,6 +42,7 @@ LEAST = 1e-37
 """The least probability whose logarithm is taken: float32 holds nothing much smaller."""
 MASKING = 100.0
 """How many times all others a number is that a mask puts in the place of hidden ones."""
+BATCH_AND_TOKENS = 2  # the first axes of what masks hide
 MOST_DECISIONS_NAMED = 2  # decisions in a sentence
 
 
@@ -73,11 +77,17 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Run:
-    """The outputs of both models on one feed."""
+    """The outputs of both models on one feed, and the padding in it."""
 
     feed: Feed
     expected: Sequence[Any]
     got: Sequence[Any]
+    padding: Padding
+
+    def pair(self, i: int, name: str, bounds: Bounds | None = None) -> Pair:
+        """Output `i` of both, without padding."""
+        both = tensors(self.expected[i]), tensors(self.got[i])
+        return (self.feed, *seen(self.padding, name, *both, bounds))
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,8 @@ class Distance:
     `where` says which, and is empty for the output itself; `forced` are values of which both models
     were given the float model's. `feed` contributes most to the error. `non_finite` counts numbers
     that are finite in the float model alone. `may_show` says that the output itself may show it on
-    other inputs, `decides` that the value is what a decision reads.
+    other inputs, `decides` that the value is what a decision reads. `lost` counts numbers that are
+    not finite in the float model, and otherwise in the other one: they were left out.
     """
 
     output: str
@@ -100,6 +111,7 @@ class Distance:
     non_finite: int = 0
     may_show: bool = False
     decides: bool = False
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,7 +144,16 @@ class Findings:
         where = dict.fromkeys(d.where for d in self.distances if d.where and not d.decides)
         if len(decided) > MOST_DECISIONS_NAMED:
             decided = [f"before {len(decided)} nodes that decide what follows"]
-        return "; ".join((*dict.fromkeys(decided), *where, *self.unresolved))
+        return "; ".join((*dict.fromkeys(decided), *where, *self._lost, *self.unresolved))
+
+    @property
+    def _lost(self) -> list[str]:
+        """Sentences about outputs of which the float model's numbers are not finite."""
+        return [
+            f"{count(d.lost, 'number')} of {d.output!r} not finite in the float model, left out"
+            for d in self.distances
+            if d.lost
+        ]
 
     @property
     def is_done(self) -> bool:
@@ -152,6 +173,7 @@ class Findings:
         nothing: str = "",
         more: str = "",
         unreached: tuple[str, ...] = (),
+        padding: int = 0,
     ) -> Verification:
         """As reports have it. `nothing` is said where no output was compared, `more` at the end."""
         worst = self.worst
@@ -160,7 +182,7 @@ class Findings:
             return Verification(
                 "unchecked", kind, runs, detail=detail, ran_on=ran_on, unreached=unreached
             )
-        is_whole = not self.unresolved and all(not d.where for d in self.distances)
+        is_whole = not self.unresolved and all(not d.where and not d.lost for d in self.distances)
         return Verification(
             "passed" if is_whole else "compared",
             kind,
@@ -171,6 +193,7 @@ class Findings:
             "; ".join(filter(None, (self.summary, more))),
             ran_on,
             unreached,
+            padding,
         )
 
 
@@ -253,6 +276,22 @@ def tensors(value: Any) -> Arrays:
     return [found] if isinstance(found, np.ndarray) else []
 
 
+def seen(
+    padding: Padding, name: str, a: Arrays, b: Arrays, bounds: Bounds | None = None
+) -> tuple[Arrays, Arrays]:
+    """The value `name` of both models, without padding; a softmax over tokens stays whole."""
+    if len(a) != 1 or len(b) != 1:
+        return a, b
+    if bounds is not None and bounds.squash is Squash.SOFTMAX and _is_of_tokens(bounds, a[0]):
+        return a, b
+    one, other = padding.seen(name, a[0], b[0])
+    return [one], [other]
+
+
+def _is_of_tokens(bounds: Bounds, array: Array) -> bool:
+    return array.ndim > 0 and bounds.axis % array.ndim < BATCH_AND_TOKENS
+
+
 # How far values are apart ------------------------------------------------------------------------
 
 
@@ -260,7 +299,7 @@ def distance(
     output: str, value: str, pairs: Pairs, where: str = "", forced: tuple[str, ...] = ()
 ) -> Distance:
     """All runs as one; elements count where the float model's are finite."""
-    expected, got, apart, bad = [], [], [], 0
+    expected, got, apart, bad, lost = list[Array](), list[Array](), [], 0, 0
     for _, a, b in pairs:
         one, other = _flat(a, a), _flat(b, a)
         kept = ~_masked(one, other)
@@ -268,6 +307,7 @@ def distance(
         expected.append(one)
         got.append(other)
         bad += int((~np.isfinite(other)).sum())
+        lost += sum(int((~np.isfinite(x) & (x != y)).sum()) for x, y in zip(a, b, strict=True))
         apart.append(float(np.square(other - one).sum()))
     # A run with NaN is the one to look at.
     feed = pairs[int(np.argmax(np.where(np.isfinite(apart), apart, np.inf)))][0]
@@ -275,7 +315,7 @@ def distance(
         return Distance(output, value, float("inf"), 1.0, feed, where, forced, bad)
     reference, mine = np.concatenate(expected), np.concatenate(got)
     error, cosine = relative_error(reference, mine), cosine_error(reference, mine)
-    return Distance(output, value, error, cosine, feed, where, forced)
+    return Distance(output, value, error, cosine, feed, where, forced, lost=lost)
 
 
 def distance_before(

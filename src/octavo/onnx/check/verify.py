@@ -173,6 +173,7 @@ class _Check:
             nothing=NO_OUTPUTS,
             more=_not_reached(self._coverage) if missing else "",
             unreached=missing,
+            padding=sum(run.padding.rows for run in self._ran),
         )
 
     def _equal_outputs(self, found: Findings) -> Findings:

@@ -1,41 +1,19 @@
-"""README's table and picture, from the committed results: nothing in them is typed.
-
-`python -m benchmarks.readme` writes the table between README's two comments, and draws
-`docs/pictures/speed-light.svg` and `speed-dark.svg`. Run it after a result changes;
-`tests/docs/test_readme.py` fails until then.
-"""
+"""README's table and the points of its picture: what Octavo gains, a model a line."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
 
-from benchmarks.readme_plot import Point, draw
-from benchmarks.results import FOLDER, REPOSITORY, read
+from benchmarks.docs.drawing import Point
+from benchmarks.docs.figures import value
 
-README = REPOSITORY / "README.md"
-PICTURES = REPOSITORY / "docs" / "pictures"
-BEGIN, END = "<!-- python -m benchmarks.readme -->", "<!-- end -->"
 BOTH = ("1x8", "1x32", "1x128", "8x128")  # batch x length: those that both targets were timed at
 SHAPES = (*BOTH, "16x32")  # those of target native and the peers beside it, as on every page
-THEMES = ("light", "dark")
+SUMMARY_RESULT = "models_vnni"  # of the picture
 
 _MINILM = "all-MiniLM-L6"
 _ORT, _OPENVINO = "quantize_dynamic per channel", "OpenVINO"
-
-
-@cache
-def _rows(name: str) -> dict[tuple[str, str], float]:
-    return {(row.section, row.what): row.measured for row in read(FOLDER / f"{name}.json").rows}
-
-
-def value(name: str, section: str, what: str) -> float:
-    """A figure of a committed result. Raises LookupError where it is not there."""
-    found = _rows(name).get((section, what), math.nan)
-    if math.isnan(found):
-        raise LookupError(f"result {name!r} has no {what!r} in section {section!r}")
-    return found
 
 
 def small(number: float) -> str:
@@ -43,7 +21,7 @@ def small(number: float) -> str:
     return f"{number:.{1 - math.floor(math.log10(number))}f}"
 
 
-def lines() -> Iterator[str]:
+def summary() -> Iterator[str]:
     """The table, in Markdown."""
     yield "| what | model | Octavo | fastest peer | what it costs |"
     yield "|---|---|--:|--:|---|"
@@ -60,11 +38,11 @@ def _line(kind: str, model: str, ours: float, over: dict[str, float], loss: str)
 def _texts() -> Iterator[str]:
     native, _, _, openvino, per_channel, per_tensor = points()
     peers = {
-        "OpenVINO": native.speed / openvino.speed,
-        "ONNX Runtime": native.speed / max(per_channel.speed, per_tensor.speed),
+        "OpenVINO": native.x / openvino.x,
+        "ONNX Runtime": native.x / max(per_channel.x, per_tensor.x),
     }
-    loss = f"error {small(native.error)}"
-    yield _line("Embeddings, ONNX", _MINILM, native.speed, peers, loss)
+    loss = f"error {small(native.y)}"
+    yield _line("Embeddings, ONNX", _MINILM, native.x, peers, loss)
 
     name, section = "models_torch_vnni", f"{_MINILM}: speed, 1 thread"
     what = "octavo int8: speed over {}, geometric mean"
@@ -86,11 +64,11 @@ def _family(section: str, kind: str, model: str) -> str:
 def _ocr() -> Iterator[str]:
     section = "nano-ocr, target native"
     read_words = [
-        value("models_vnni", section, f"{who}: accuracy, words read")
+        value(SUMMARY_RESULT, section, f"{who}: accuracy, words read")
         for who in ("octavo native int8", "float")
     ]
     ours = value(
-        "models_vnni",
+        SUMMARY_RESULT,
         f"{section}: speed, 1 thread",
         "octavo native int8: speed over float, geometric mean",
     )
@@ -109,10 +87,10 @@ def _sound() -> Iterator[str]:
         what = "octavo native int8: speed over {}, geometric mean"
         speeds = f"{section}: speed, 1 thread"
         error = value(
-            "models_vnni", f"{section}: error", "octavo native int8, batch 1: relative to float"
+            SUMMARY_RESULT, f"{section}: error", "octavo native int8, batch 1: relative to float"
         )
-        over = {"ONNX Runtime": value("models_vnni", speeds, what.format(peer))} if peer else {}
-        ours = value("models_vnni", speeds, what.format("float"))
+        over = {"ONNX Runtime": value(SUMMARY_RESULT, speeds, what.format(peer))} if peer else {}
+        ours = value(SUMMARY_RESULT, speeds, what.format("float"))
         yield _line(f"{kind}, ONNX", "two layers", ours, over, f"error {small(error)}")
 
 
@@ -148,11 +126,11 @@ def points() -> list[Point]:
     accuracy, cosine = f"{_MINILM}: accuracy", "1 - cosine of hidden states"
 
     def mean(section: str, speed: str, shapes: Sequence[str]) -> float:
-        values = [value("models_vnni", section, speed.format(shape)) for shape in shapes]
+        values = [value(SUMMARY_RESULT, section, speed.format(shape)) for shape in shapes]
         return math.prod(values) ** (1 / len(values))
 
     def found(section: str, what: str) -> float:
-        return value("models_vnni", section, what)
+        return value(SUMMARY_RESULT, section, what)
 
     def over(peer: str, ours: str = "octavo native int8") -> float:
         return mean(native, f"{ours}: speed over {peer}, {{}}", SHAPES)
@@ -200,23 +178,3 @@ def points() -> list[Point]:
             found(accuracy, f"quantize_dynamic: {cosine}"),
         ),
     ]
-
-
-def written(text: str) -> str:
-    """README's text with its table as the results have it."""
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"README has no {BEGIN} .. {END}")
-    return "\n".join([f"{before}{BEGIN}", *lines(), f"{END}{after}"])
-
-
-def main() -> None:
-    """Writes table and pictures."""
-    README.write_text(written(README.read_text("utf-8")), "utf-8")
-    for theme in THEMES:
-        (PICTURES / f"speed-{theme}.svg").write_text(draw(points(), theme), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
