@@ -118,7 +118,7 @@ def test_a_result_of_another_kernel_table_is_drawn_and_named(
     assert len(re.findall(">amx, Intel Xeon<", drawn.plot.svg())) == 5
     lines = list(threads.thread_table())
     assert sum("| amx | Octavo" in line for line in lines) == 5
-    assert caption(drawn.results).startswith("Intel Xeon, 16 cores, kernel table amx, avx2")
+    assert caption(drawn.results).startswith("Intel Xeon, 16 cores, instruction set amx, avx2")
     by_command = replace(old, rows=(), command="OCTAVO_ISA=avx2 python -m benchmarks.x")
     assert kernel_tables(by_command) == "avx2"
     assert kernel_tables(replace(by_command, command="python -m benchmarks.x")) == "amx"
@@ -193,7 +193,7 @@ def test_every_plot_is_on_a_page_with_its_machine_and_its_kernel_table() -> None
         for result in found.results:
             machine = read(FOLDER / f"{result}.json").machine
             assert machine.cpu.split("(R)")[0] in said, name
-            assert found.compares_tables or re.search(r"kernel table \w", said), name
+            assert found.compares_tables or re.search(r"instruction set \w", said), name
 
 
 def test_the_performance_pages_show_every_miss() -> None:
