@@ -119,7 +119,7 @@ def quick() -> Iterator[None]:
 def _octavo(words: Sequence[str]) -> Outcome:
     arguments = list(words)
     # A reader starts without outputs; here an earlier block, or the folder, has them already.
-    if words and words[0] in WRITES and not {"-o", "--output", "--force", "--help"} & {*words}:
+    if words and words[0] in WRITES and not {"--force", "--help"} & {*words}:
         arguments.append("--force")
     if words and words[0] == "bench" and "--help" not in words:
         arguments += ["--seconds", "0.3"]

@@ -163,13 +163,20 @@ def free_output(out: Path, *, force: bool, read: Sequence[Path] = ()) -> Path:
 
     What is wrong with a folder, or with one of the files that are `read`, is said elsewhere.
     """
-    if out.is_file() and not force and not any(_is_same(out, other) for other in read):
+    if not force and _is_file(out) and not any(_is_same(out, other) for other in read):
         raise OutputError(f"{out} exists; name another with -o, or give --force to replace it")
     return out
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
 def _is_same(one: Path, other: Path) -> bool:
-    return other.exists() and one.samefile(other)
+    return _is_file(other) and one.samefile(other)
 
 
 _NO_CHOICES = frozenset("model output page shape threads force verbose json".split())

@@ -21,7 +21,7 @@ class Output:
         self._name, self._note = name, ""
         self._tally, self._same = Tally(), Agreement()
         self._scores = scores and _VECTORS.search(name) is None
-        self._unit = True
+        self._unit, self._numbers = True, 0
 
     def add(self, reference: Any, other: Any, padding: Padding) -> None:
         """One run; what is no array of numbers, or of another shape, is noted."""
@@ -31,6 +31,7 @@ class Output:
             self._note = _shapes(reference, other)
         else:
             reference, other = padding.seen(self._name, reference, other)
+            self._numbers += reference.size
             self._tally.add(reference, other)
             self._same.add(reference, other)
             self._unit = self._unit and is_unit(reference)
@@ -38,7 +39,8 @@ class Output:
     def found(self) -> OutputDifference:
         """What was counted."""
         difference = Difference.of(self._tally)
-        note = self._note or ("" if difference else "it is empty")
+        nothing = "it holds no finite numbers" if self._numbers else "it is empty"
+        note = self._note or ("" if difference else nothing)
         scores = self._scores and not (self._unit and difference is not None)
         return OutputDifference(self._name, difference, self._same.share, note, scores)
 

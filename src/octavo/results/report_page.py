@@ -200,7 +200,8 @@ def _verification(v: Verification) -> str:
         return _not_compared(v)
     bound = f" (at most {number(v.max_error)} allowed)" if v.max_error is not None else ""
     cosine = words.apart(v.cosine_error, v.error)
-    error = f"error against the float model {number(v.error)}{bound}{cosine and f', {cosine}'}"
+    far = number(v.error) if math.isfinite(v.error) else "not finite"
+    error = f"error against the float model {far}{bound}{cosine and f', {cosine}'}"
     return f"{_status(v)}: {error}; {_runs(v)}"
 
 

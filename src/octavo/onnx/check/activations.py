@@ -10,19 +10,17 @@ import numpy as np
 
 from octavo.onnx.check.decisions import NodeDecision
 from octavo.onnx.check.distance import (
-    MOST_DECISIONS_NAMED,
     Bounds,
     Distance,
-    Findings,
     Pair,
     Run,
-    ShapeMismatch,
     Uninformative,
     distance,
     distance_before,
     seen,
     uninformative,
 )
+from octavo.onnx.check.findings import MOST_DECISIONS_NAMED, Findings, ShapeMismatch
 from octavo.onnx.check.model_pair import ModelPair, PairSessions
 
 _MAY_SHOW = (Uninformative.CONSTANT, Uninformative.SATURATED, Uninformative.NOT_FINITE)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import ModelError, VerificationError, brief
-from octavo.onnx.check.distance import Distance, Findings, Run
+from octavo.onnx.check.distance import Distance, Run
+from octavo.onnx.check.findings import Findings
 from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs

@@ -15,10 +15,8 @@ from octavo.errors import OctavoError
 from octavo.onnx.check.activations import ActivationComparison, OpenOutput, SharedValues
 from octavo.onnx.check.distance import (
     Distance,
-    Findings,
     Pairs,
     Run,
-    ShapeMismatch,
     Uninformative,
     distance,
     is_finite,
@@ -26,6 +24,7 @@ from octavo.onnx.check.distance import (
     looks_squashed,
     uninformative,
 )
+from octavo.onnx.check.findings import Findings, ShapeMismatch
 from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.inputs import Feed
 

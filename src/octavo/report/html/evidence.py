@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -195,7 +196,7 @@ def _errors(compared: Sequence[Comparison | None]) -> Iterator[Cell]:
         error, worst = worst_error(found), worst_output(found)
         if error is None or worst is None or worst.difference is None:
             yield Cell("")
-        elif worst.difference.non_finite:
+        elif not math.isfinite(error):
             yield Cell("not finite", error, tone="bad")
         else:
             cosine = worst.difference.cosine

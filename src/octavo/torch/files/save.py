@@ -47,11 +47,10 @@ def save(model: nn.Module, path: str | Path, *, progress: Progress | None = None
     what was at `path`, or not at all.
 
     `progress` is called with a stage, the tensors written and their number; by default a line on
-    the terminal says them, from two seconds on.
-
-    Raises ModelError for a model without quantized layers, with layers of the user's own `mapping`,
-    with modules that have a `get_extra_state`, or with tensors that safetensors cannot hold or a
-    name cannot tell apart; OutputError where `path` cannot be written.
+    the terminal says them, from two seconds on. Raises ModelError for a model without quantized
+    layers, with layers of the user's own `mapping`, with modules that have a `get_extra_state`, or
+    with tensors that safetensors cannot hold or a name cannot tell apart; OutputError where `path`
+    cannot be written.
     """
     if not isinstance(model, nn.Module):
         raise ModelError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
