@@ -362,7 +362,7 @@ def test_a_result_says_itself_where_rich_is_not_installed() -> None:
         (
             "portable",
             "vnni",
-            "Made for  VNNI, AMX or NEON; other x86 processors need octavo.onnx.se",
+            "Made for  VNNI, AMX or NEON; other x86 processors need",
         ),
         ("portable", "any", ""),
         ("native", "", "Opens with  octavo.onnx.session, which registers Octavo's operators"),
