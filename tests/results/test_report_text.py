@@ -15,6 +15,7 @@ from rich.console import Console
 from octavo.recipe import Kind, Layer, LayerOutcome, Report, Scheme, Verification
 from octavo.report.terminal import show
 from octavo.results import words
+from octavo.results.report import Conversion
 
 SCHEME = Scheme().describe()
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
@@ -360,3 +361,28 @@ def test_a_result_says_itself_where_rich_is_not_installed() -> None:
         command, check=False, input=shown.to_json(), capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == (f"{shown}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("target", "cpu", "said"),
+    [
+        (
+            "portable",
+            "vnni",
+            "Made for  VNNI, AMX or NEON; other x86 processors need",
+        ),
+        ("portable", "any", ""),
+        ("native", "", "Opens with  octavo.onnx.session, which registers Octavo's operators"),
+    ],
+)
+def test_every_command_says_in_the_same_words_who_runs_its_file(
+    target: str, cpu: str, said: str
+) -> None:
+    skipped = Verification("skipped")
+    turned = Conversion(
+        *("a.onnx", "b.onnx", target, cpu, {"Linear": 2}, 100, 100, 17, "1.17", skipped, 1.0)
+    )
+    pages = (turned.text(), report(quantized("/a"), target=target, cpu=cpu).text())
+    for page in pages:
+        assert page.count("octavo.onnx.session") == bool(said)
+        assert said in page

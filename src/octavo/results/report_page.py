@@ -187,10 +187,8 @@ def needs(report: Report) -> Iterator[tuple[str, str]]:
     if report.min_onnxruntime:
         needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
         yield "Needs", needed
-    if report.target == "native":
-        yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"
-    elif report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
-        yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"
+    if report.target == "native" or any("activations" in o.scheme for o in report.quantized):
+        yield from words.made_for(report.target, report.cpu)
 
 
 def _verification(v: Verification) -> str:
@@ -251,6 +249,7 @@ def conversion_page(done: Conversion, verbose: bool) -> Iterator[Part]:
         [
             ("Model", f"{size(done.model_bytes_before)} -> {size(done.model_bytes_after)}"),
             ("Needs", f"ONNX Runtime {done.min_onnxruntime}, opset {done.opset}"),
+            *(words.made_for(done.target, done.cpu) if done.layers else ()),
             ("Check", _compared_files(done)),
             ("Took", words.duration(done.seconds)),
         ]

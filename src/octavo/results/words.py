@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def clean(text: object) -> str:
@@ -122,3 +122,15 @@ def names(items: Sequence[str], limit: int | None = 3) -> str:
 def shapes(weights: Iterable[tuple[str, tuple[int, ...]]]) -> str:
     """`384x1536`, one for each weight."""
     return ", ".join("x".join(map(str, shape)) or "scalar" for _, shape in weights)
+
+
+def made_for(target: str, cpu: str) -> Iterator[tuple[str, str]]:
+    """What every page of a command says once of the ONNX file that it wrote: who runs it.
+
+    A heading and its text; nothing of files that any ONNX Runtime runs alike on every processor.
+    Of portable files it is true where integers are multiplied.
+    """
+    if target == "native":
+        yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"
+    elif target == "portable" and cpu == "vnni":
+        yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"

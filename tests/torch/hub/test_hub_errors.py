@@ -25,6 +25,7 @@ from octavo.errors import (
 from octavo.recipe import FLOAT, Recipe, Rule
 from octavo.torch import quantize_dynamic
 from octavo.torch.hub import OctavoConfig, aligned_files
+from octavo.torch.layers.linear import QuantizedLinear
 from tests.torch.hub.families import FAMILIES, checkpoint, load
 
 BERT = next(family for family in FAMILIES if family.name == "bert")
@@ -62,6 +63,19 @@ def test_a_full_disk_leaves_no_part_of_a_model(
         made.save_pretrained(tmp_path, max_shard_size="60kB")
     assert len(calls) == at
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_a_folder_of_octavos_is_what_it_is(folder: Path) -> None:
+    """transformers would warn once, and leave out what is asked."""
+    again = load(BERT, folder, quantization_config=OctavoConfig())
+    assert isinstance(again.encoder.layer[0].output.dense, QuantizedLinear)
+    for other, what in (
+        (OctavoConfig("int4"), "another recipe"),
+        (OctavoConfig("int4", skip=["classifier"]), "another recipe and skip"),
+        (OctavoConfig(format="compressed-tensors"), "another format"),
+    ):
+        with pytest.raises(AlreadyQuantizedError, match=f"recipe 'int8', .*{what}: leave it out"):
+            load(BERT, folder, quantization_config=other)
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
