@@ -21,6 +21,7 @@ MANY = 32
 LEAST = {"avxvnni": 1.7, "avx512vnni256": 1.7, "avx512": 1.0}
 """Over AVX2, at MANY rows and more; a table that is not faster has no use."""
 RECIPES = {"int8": (1, 128), "int4": (1, 128), "int4-128": (1, 128)}
+RECIPE_WIDTH = 2048  # inputs and outputs of those
 TITLE = "Linear, kernel tables over AVX2, one thread"
 WEIGHTS = ((384, 1536), (768, 768), (768, 3072), (3072, 768), (2048, 2048))
 GRID = tuple((m, k, n) for k, n in WEIGHTS for m in (1, 32, 128, 512))
@@ -66,13 +67,13 @@ def in_turn(job: Job) -> dict[str, Comparison]:
 
 
 def recipes_in_turn(job: Job) -> dict[str, Comparison]:
-    """Layers of 2048 x 2048 as recipes hold them."""
+    """Square layers as recipes hold them."""
     found = {}
-    w, bias = parts.weights(2048, 2048)
+    w, bias = parts.weights(RECIPE_WIDTH, RECIPE_WIDTH)
     for recipe, ms in RECIPES.items():
         layer = ours.linear_of(recipe, w, bias)
         for m in ms:
-            bound = layer(parts.activations(m, 2048))
+            bound = layer(parts.activations(m, RECIPE_WIDTH))
             found[f"{recipe}, {m} row{'s' * (m > 1)}"] = _by_tables(bound.run, job.rounds)
     return found
 

@@ -14,7 +14,9 @@ from benchmarks.runner import Answer, Effort, Job
 from octavo.measure.timing import Comparison, Timing, interleave
 
 PEERS = ("torch fp32", "ONNX Runtime int8")
-CELLS = ((1, 768, 768), (64, 768, 768))
+CELLS = ((1, 64, 64), (64, 64, 64))
+WIDE = ((1, 768, 768), (64, 768, 768))
+"""What shares of a speed are taken of: layers of that width and more."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr("benchmarks.kernels.DEPTHWISE", ((3, 8, 6, 8),))
     monkeypatch.setattr(parts, "idle", lambda: None)
     monkeypatch.setattr(kernel_tables, "idle", lambda: None)
+    monkeypatch.setattr(kernel_tables, "RECIPE_WIDTH", 64)
     monkeypatch.setattr(kernel_tables, "interleave", partial(interleave, least=0.0, warmup=0))
     monkeypatch.setattr(parts, "ROUND", 0.0)
     monkeypatch.setattr(parts, "interleave", partial(interleave, least=0.0, warmup=0))
@@ -82,14 +85,15 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 )
 def test_rows_of_a_part(part: str, asked: list[str]) -> None:
     of = {**kernels.PARTS, "tables": kernel_tables.sections}[part]
-    rows = list(of(Effort(quick=True, cells=CELLS, has_amx=False)))
+    cells = WIDE if part in ("groups", "peak", "threads") else CELLS
+    rows = list(of(Effort(quick=True, cells=cells, has_amx=False)))
     assert all(row.measured > 0 or "other programs" in row.what for row in rows)
     assert {row.asked for row in rows} - {"", "at most 0.1"} == set(asked)
     assert rows[0].what == "cores that other programs used meanwhile"
 
 
 def test_both_with_amx_and_without(stand_in: list[Job]) -> None:
-    rows = list(kernels.PARTS["groups"](Effort(quick=True, cells=CELLS, has_amx=True)))
+    rows = list(kernels.PARTS["groups"](Effort(quick=True, cells=WIDE, has_amx=True)))
     assert [job.amx for job in stand_in] == [True, False]
     first, second = dict.fromkeys(row.section for row in rows)
     assert first.endswith("one thread, AMX (octavo: avx512vnni)")
@@ -97,7 +101,7 @@ def test_both_with_amx_and_without(stand_in: list[Job]) -> None:
 
 
 def test_only_the_vnni_kernel_is_held_to_its_peak(stand_in: list[Job]) -> None:
-    rows = list(kernels.PARTS["peak"](Effort(quick=True, cells=CELLS, has_amx=True)))
+    rows = list(kernels.PARTS["peak"](Effort(quick=True, cells=WIDE, has_amx=True)))
     assert [(job.isa, job.amx) for job in stand_in] == [
         ("avx512vnni", False),
         ("amx", True),
@@ -168,7 +172,7 @@ def test_peers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ours, "linear", partial(pytest.fail, "called"))
     effort = Effort(quick=True, cells=CELLS[:1], ours=False, has_amx=False)
     rows = list(kernels.PARTS["linear"](effort))
-    cells = [row for row in rows if row.what == "1 x 768 x 768"]
+    cells = [row for row in rows if row.what == "1 x 64 x 64"]
     assert len(cells) == 2  # one thread and two
     assert all(name in row.note for row in cells for name in PEERS)
     assert all(row.unit == "us" for row in cells)
