@@ -13,10 +13,10 @@ from octavo.cli.options import (
     JsonOption,
     end_if_unchecked,
     exit_codes,
-    free_output,
     operators,
     show,
 )
+from octavo.cli.places import free_output
 from octavo.core.form import Cpu, Target
 
 if TYPE_CHECKING:

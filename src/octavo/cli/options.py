@@ -18,7 +18,6 @@ from octavo.errors import (
     INTERRUPTED,
     OctavoError,
     OptionError,
-    OutputError,
     RecipeError,
     did_you_mean,
 )
@@ -156,27 +155,6 @@ def show(result: Result, *, json: bool, verbose: bool = False) -> None:
     from octavo.report import terminal
 
     terminal.show(result, terminal.console(), verbose)
-
-
-def free_output(out: Path, *, force: bool, read: Sequence[Path] = ()) -> Path:
-    """`out`. Raises OutputError where it is a file that exists and `force` is not given.
-
-    What is wrong with a folder, or with one of the files that are `read`, is said elsewhere.
-    """
-    if not force and _is_file(out) and not any(_is_same(out, other) for other in read):
-        raise OutputError(f"{out} exists; name another with -o, or give --force to replace it")
-    return out
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return _is_file(other) and one.samefile(other)
 
 
 _NO_CHOICES = frozenset("model output page shape threads force verbose json".split())

@@ -1,4 +1,4 @@
-"""Files that a command writes beside its output: recipes, pages and plots."""
+"""Files that a command writes: its output, and recipes, pages and plots beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from octavo.core.packages import need
-from octavo.errors import OptionError
+from octavo.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
     from octavo.report.plots.style import Plot
@@ -26,6 +26,27 @@ def plot_option(what: str) -> Any:
         help=f"Draw {what} into this .svg or .png file. Default: none is drawn.",
         show_default=False,
     )
+
+
+def free_output(out: Path, *, force: bool, read: Sequence[Path] = ()) -> Path:
+    """`out`. Raises OutputError where it is a file that exists and `force` is not given.
+
+    What is wrong with a folder, or with one of the files that are `read`, is said elsewhere.
+    """
+    if not force and _is_file(out) and not any(_is_same(out, other) for other in read):
+        raise OutputError(f"{out} exists; name another with -o, or give --force to replace it")
+    return out
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return _is_file(other) and one.samefile(other)
 
 
 def check_places(

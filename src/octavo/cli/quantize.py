@@ -28,13 +28,12 @@ from octavo.cli.options import (
     chosen_recipe,
     end_if_unchecked,
     exit_codes,
-    free_output,
     given_options,
     operators,
     shape_of,
     show,
 )
-from octavo.cli.places import check_places
+from octavo.cli.places import check_places, free_output
 from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import OptionError
 from octavo.files.checkpoints import is_gguf, names_checkpoint

@@ -20,11 +20,10 @@ from octavo.cli.options import (
     at_least_1,
     chosen_recipe,
     exit_codes,
-    free_output,
     operators,
     shape_of,
 )
-from octavo.cli.places import check_places, plot_option, write_plot
+from octavo.cli.places import check_places, free_output, plot_option, write_plot
 from octavo.core.form import Cpu, Target
 from octavo.errors import INTERRUPTED, OptionError, OutputError
 
