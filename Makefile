@@ -20,6 +20,9 @@ TENSORFLOW := .venv-tf
 OPTIMUM := .venv-optimum
 PY := $(VENV)/bin/python
 PIP := -m pip install --disable-pip-version-check --progress-bar off
+# What compiles Octavo: scikit-build-core gives CMake five seconds to say its version, and 20 where CI is set. Too few
+# on a busy machine.
+BUILD := env CI=1
 # Says what a command is doing while it runs, and how long it took; all of its words where it fails.
 STEP := $(PYTHON) -m benchmarks.steps
 
@@ -33,9 +36,9 @@ setup: $(VENV)/.stamp $(OLDEST)/.stamp $(OF_OPSET_23)/.stamp
 
 # Again when the dependencies or the native module change.
 $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
-	@$(STEP) "making $(VENV)" $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip --version > /dev/null 2>&1 || $(STEP) "making $(VENV)" $(PYTHON) -m venv --clear $(VENV)
 	@$(STEP) "installing Octavo, compiled, and what its tests need in $(VENV) (three to five minutes the first time)" \
-	    $(PY) $(PIP) --verbose --editable '.[dev]'
+	    $(BUILD) $(PY) $(PIP) --verbose --editable '.[dev]'
 	@touch $@
 
 # The scripts of `make bench`; each is run whatever the ones before it found.
@@ -43,17 +46,17 @@ FIGURES := kernels kernel_tables rnn models families decoders quantized_files co
 
 # The peers that only benchmarks need. They leave PyTorch's release as it is.
 $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
-	@$(STEP) "installing the peers in $(VENV) (a minute)" $(PY) $(PIP) --editable '.[dev,bench]'
+	@$(STEP) "installing the peers in $(VENV) (a minute)" $(BUILD) $(PY) $(PIP) --editable '.[dev,bench]'
 	@touch $@
 
 # MkDocs, for the documentation alone.
 $(VENV)/.docs: pyproject.toml | $(VENV)/.stamp
-	@$(STEP) "installing MkDocs in $(VENV) (half a minute)" $(PY) $(PIP) --editable '.[dev,docs]'
+	@$(STEP) "installing MkDocs in $(VENV) (half a minute)" $(BUILD) $(PY) $(PIP) --editable '.[dev,docs]'
 	@touch $@
 
 # What builds and checks a release.
 $(VENV)/.release: pyproject.toml | $(VENV)/.stamp
-	@$(STEP) "installing what checks a release in $(VENV) (half a minute)" $(PY) $(PIP) --editable '.[dev,release]'
+	@$(STEP) "installing what checks a release in $(VENV) (half a minute)" $(BUILD) $(PY) $(PIP) --editable '.[dev,release]'
 	@touch $@
 
 # The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12;
@@ -61,7 +64,7 @@ $(VENV)/.release: pyproject.toml | $(VENV)/.stamp
 $(OLDEST)/.stamp:
 	@mkdir -p $(OLDEST)
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
-	    $(PYTHON) -m venv $(OLDEST) && \
+	    $(PYTHON) -m venv --clear $(OLDEST) && \
 	    $(STEP) "installing the oldest ONNX Runtime in $(OLDEST) (20 seconds)" $(OLDEST)/bin/python $(PIP) onnxruntime==1.17.3 'numpy<2' 'onnx<1.17'; \
 	fi
 	@touch $@
@@ -71,7 +74,7 @@ $(OLDEST)/.stamp:
 $(OF_OPSET_23)/.stamp:
 	@mkdir -p $(OF_OPSET_23)
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then \
-	    $(PYTHON) -m venv $(OF_OPSET_23) && \
+	    $(PYTHON) -m venv --clear $(OF_OPSET_23) && \
 	    $(STEP) "installing ONNX Runtime 1.23 in $(OF_OPSET_23) (20 seconds)" $(OF_OPSET_23)/bin/python $(PIP) onnxruntime==1.23.2; \
 	fi
 	@touch $@
@@ -82,7 +85,7 @@ $(OF_OPSET_23)/.stamp:
 $(TENSORFLOW)/.stamp: | $(VENV)/.stamp
 	@rm -rf $(TENSORFLOW) && mkdir -p $(TENSORFLOW)
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then \
-	    $(PYTHON) -m venv $(TENSORFLOW) && \
+	    $(PYTHON) -m venv --clear $(TENSORFLOW) && \
 	    $(STEP) "installing TensorFlow in $(TENSORFLOW) (two minutes)" $(TENSORFLOW)/bin/python $(PIP) tensorflow-cpu==2.21.0 tf2onnx==1.17.0 && \
 	    octavo=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	    there=$$($(TENSORFLOW)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
@@ -94,7 +97,7 @@ $(TENSORFLOW)/.stamp: | $(VENV)/.stamp
 # transformers 4.57, beside which everything else is found in .venv.
 $(OPTIMUM)/.stamp: | $(VENV)/.stamp
 	@rm -rf $(OPTIMUM) && mkdir -p $(OPTIMUM)
-	@$(PYTHON) -m venv $(OPTIMUM) && \
+	@$(PYTHON) -m venv --clear $(OPTIMUM) && \
 	    $(STEP) "installing optimum in $(OPTIMUM) (half a minute)" $(OPTIMUM)/bin/python $(PIP) --no-deps optimum-onnx==0.1.0 optimum==2.1.0 \
 	        transformers==4.57.6 'tokenizers>=0.22,<=0.23.0' 'huggingface_hub<1' \
 	        sentence-transformers==5.7.0 && \

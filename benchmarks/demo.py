@@ -129,11 +129,11 @@ def main(arguments: Sequence[str]) -> int:
     with shown.step("the float model, as an ONNX file"):
         draw_model()
     with shown.step("quantized for any ONNX Runtime (target portable)"):
-        octavo(["quantize", MODEL, "-o", PORTABLE], console)
+        octavo(["quantize", MODEL, "-o", PORTABLE, "--force"], console)
     with shown.step("quantized for Octavo's own operators (target native), with a page about it"):
         page = ["--report", PAGE, "--shape", "input_ids=1x128", "--threads", "1"]
         octavo(
-            ["quantize", MODEL, "-o", NATIVE_FILE, "--target", "native", *page],
+            ["quantize", MODEL, "-o", NATIVE_FILE, "--force", "--target", "native", *page],
             console,
             slice(-6, None),
         )

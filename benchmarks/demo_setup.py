@@ -80,6 +80,42 @@ def fitting_wheel(python: Path, folder: Path, wanted: str, into: Path) -> Path |
     return next(into.glob("*.whl"), None) if done.returncode == 0 else None
 
 
+def not_taken(folder: Path, wanted: str, newest: float) -> list[str]:
+    """Why wheels in `folder` are none of these sources, whose last change was at `newest`.
+
+    They are of another version, or made before that change: a sentence each.
+    """
+    said = []
+    for wheel in sorted(folder.glob("octavo-*.whl")):
+        version = wheel.name.split("-")[1]
+        if version != wanted:
+            said.append(f"{wheel.name} is not taken: these sources are of version {wanted}")
+        elif wheel.stat().st_mtime < newest:
+            said.append(
+                f"{wheel.name} is not taken: it is older than these sources; make wheel makes it "
+                "again"
+            )
+    return said
+
+
+def last_change() -> float:
+    """When one of the files that a wheel is made of was last changed."""
+    return max(path.stat().st_mtime for path in _sources())
+
+
+def make_environment() -> None:
+    """Makes it, or makes it anew where an earlier attempt was cut off: pip comes last."""
+    python = HOME / "bin" / "python"
+    works = [str(python), *_PIP, "--version"]
+    try:
+        whole = subprocess.run(works, capture_output=True, check=False).returncode == 0
+    except OSError:  # there is none, or the Python that it was made with is gone
+        whole = False
+    if not whole:
+        label = f"making {HOME.name}"
+        steps.run(Step(label, [sys.executable, "-m", "venv", "--clear", HOME]))
+
+
 def cpu_index() -> list[str]:
     """The arguments that let pip find PyTorch without its parts for GPUs, where it can be asked."""
     try:
@@ -145,10 +181,11 @@ def _install(python: Path, wheel: Path | None) -> None:
     else:
         built = FOLDER / "wheel"
         shutil.rmtree(built, ignore_errors=True)
+        label = "compiling Octavo for every kind of processor"
         compiled = ("wheel", "--verbose", "--no-deps", "--wheel-dir", built, ROOT)
         needed = (*_INSTALL, *index, *requirements("demo"))
         steps.run(
-            Step("compiling Octavo for every kind of processor", (python, *_PIP, *compiled)),
+            Step(label, (python, *_PIP, *compiled), {**os.environ, "CI": "1"}),  # as in Makefile
             Step("installing what it and the demo need", (python, *needed)),
             model,
         )
@@ -160,12 +197,14 @@ def _install(python: Path, wheel: Path | None) -> None:
 
 def prepared() -> Path:
     """The Python of the environment, which is set up where that was not done yet."""
-    maybe_wheel = any(DIST.glob(f"octavo-{version()}-*.whl"))
+    others = not_taken(DIST, version(), last_change())
+    maybe_wheel = len(list(DIST.glob("octavo-*.whl"))) > len(others)
     _tell(maybe_wheel)
+    for sentence in others:
+        print(sentence, flush=True)
     python, stamp = HOME / "bin" / "python", HOME / ".stamp"
-    if not python.exists():
-        steps.run(Step(f"making {HOME.name}", [sys.executable, "-m", "venv", HOME]))
-    wheel = fitting_wheel(python, DIST, version(), FOLDER / "wheel")
+    make_environment()
+    wheel = fitting_wheel(python, DIST, version(), FOLDER / "wheel") if maybe_wheel else None
     if maybe_wheel and wheel is None:
         print("no wheel in dist/ fits this Python and processor: Octavo is compiled", flush=True)
     wanted = state(wheel)

@@ -4,7 +4,8 @@
 
 On a terminal a line moves while the command runs: seconds, and what it said last. At the end, and
 elsewhere, stands what was done and how long it took. Of a command that fails its last words are
-shown. Ctrl-C ends the command with all its children. Needs Python's own library alone: the
+shown, and its exit status is this program's. Ctrl-C, SIGTERM and SIGHUP end the command with all
+its children; the exit status is 128 and the signal's number. Needs Python's own library alone: the
 environments are made with it.
 """
 
@@ -29,7 +30,8 @@ _POLL = 0.1  # seconds between two looks at the commands
 _BRIEF = 2.0  # seconds that nobody minds to wait without a word
 _LAST = 200  # lines of a command that failed
 _GRACE = 5.0  # seconds that an interrupted command has to end by itself
-_INTERRUPTED = 130  # the exit status of shells for Ctrl-C
+_BY_SIGNAL = 128  # the exit status of shells: this and the signal's number
+_ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 # Ctrl-C in a terminal reaches this program alone, which then ends the whole group.
 _OWN_GROUP: dict[str, Any] = (
     {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
@@ -37,7 +39,19 @@ _OWN_GROUP: dict[str, Any] = (
 
 
 class StepError(Exception):
-    """A command failed; the message holds its last words."""
+    """A command failed; the message holds its last words, `status` is what it ended with."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Ended(KeyboardInterrupt):
+    """A signal to end, by its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def duration(seconds: float) -> str:
@@ -141,18 +155,32 @@ class Step:
         raise StepError(
             f"{before}{''.join(self.said[left_out:])}\n"
             f"FAILED ({self._process.returncode}): {self.label}\n"
-            f"the command was: {' '.join(map(str, self.command))}"
+            f"the command was: {' '.join(map(str, self.command))}",
+            code if (code := self._process.returncode) > 0 else _BY_SIGNAL - code,
         )
 
-    def stop(self) -> None:
-        """Ends the command and its children; one that does not listen is killed."""
-        for how in (signal.SIGINT, signal.SIGKILL):
-            if self._process is None or self._process.poll() is not None:
-                return
-            with contextlib.suppress(ProcessLookupError):
+    def signal(self, how: signal.Signals) -> None:
+        """Sends it to the command and all its children: to those too that outlive it."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE)
+            self._process.poll()
+
+
+def _stop(some: Sequence[Step]) -> None:
+    """Ends commands and their children; who does not listen is killed, at a second signal at once.
+
+    A group is there as long as one of its processes is.
+    """
+    try:
+        for step in some:
+            step.signal(signal.SIGINT)
+        end = time.monotonic() + _GRACE
+        while any(step.running for step in some) and time.monotonic() < end:
+            time.sleep(_POLL)
+    finally:
+        for step in some:
+            step.signal(signal.SIGKILL)
 
 
 def run(*steps: Step) -> None:
@@ -176,8 +204,7 @@ def run(*steps: Step) -> None:
                 now = "; ".join(step.now() for step in left)
                 _show(f"{duration(time.monotonic() - began)}  {now}")
     finally:
-        for step in left:
-            step.stop()
+        _stop(left)
         _show("")
 
 
@@ -195,17 +222,21 @@ def interruptible() -> Iterator[None]:
     """Ends the program quietly at Ctrl-C, at a signal to end, and where a step fails."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise Ended(number)
 
-    signal.signal(signal.SIGTERM, end)
+    for one in _ENDING:
+        if signal.getsignal(one) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(one, end)
     try:
         yield
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise SystemExit(_INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        with contextlib.suppress(OSError):  # nobody listens after SIGHUP
+            print("interrupted", file=sys.stderr, flush=True)
+        number = error.number if isinstance(error, Ended) else int(signal.SIGINT)
+        raise SystemExit(_BY_SIGNAL + number) from None
     except (StepError, OSError) as error:
         print(error, file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(getattr(error, "status", 1)) from None
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,10 +1,9 @@
 """A service that embeds sentences with an 8-bit model in ONNX Runtime, without PyTorch.
 
-    python embedding_service.py model     # without one, a sample: all-MiniLM-L6, quantized first
-    OCTAVO_MODEL=model OCTAVO_THREADS=1 uvicorn embedding_service:app --workers 2
-    curl localhost:8000/embed -H 'content-type: application/json' -d '{"texts": ["a sentence"]}'
-
-`octavo quantize CHECKPOINT --to native -o model` writes `model` of a sentence-transformers model.
+octavo quantize CHECKPOINT --to native -o model     # of sentence-transformers, or an encoder
+python embedding_service.py model     # without one, a sample: all-MiniLM-L6, quantized first
+OCTAVO_MODEL=model OCTAVO_THREADS=1 uvicorn embedding_service:app --workers 2
+curl localhost:8000/embed -H 'content-type: application/json' -d '{"texts": ["a sentence"]}'
 """
 
 import argparse
@@ -33,15 +32,18 @@ Texts = Annotated[list[str], Body(embed=True, min_length=1, max_length=256)]
 def model() -> tuple[Tokenizer, ort.InferenceSession]:
     """Tokenizer and session; any number of threads may use them."""
     folder = Path(os.environ["OCTAVO_MODEL"])
-    if not json.loads((folder / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"]:
+    at = [folder / n for n in ("1_Pooling/config.json", "sentence_bert_config.json", "config.json")]
+    pooling, limits, config = (json.loads(n.read_text()) if n.is_file() else {} for n in at)
+    if not pooling.get("pooling_mode_mean_tokens", True):
         raise ValueError(f"{folder} does not take the mean of its tokens, as `embed` does")
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text())
     tokenizer.enable_padding()
-    longest = json.loads((folder / "sentence_bert_config.json").read_text())
-    tokenizer.enable_truncation(longest["max_seq_length"])
+    most = limits.get("max_seq_length") or config.get("max_position_embeddings", 512)
+    tokenizer.enable_truncation(most)
     options = ort.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OCTAVO_THREADS", "0"))
-    return tokenizer, octavo.onnx.session(folder / "onnx/model.onnx", sess_options=options)
+    place = folder / "onnx" if (folder / "onnx").is_dir() else folder
+    return tokenizer, octavo.onnx.session(place / "model.onnx", sess_options=options)
 
 
 @asynccontextmanager
@@ -58,12 +60,10 @@ app = FastAPI(title="Embeddings", lifespan=opened)
 def embed(texts: Texts) -> dict[str, list[list[float]]]:
     """A unit vector for each text, in their order. FastAPI runs it in a thread of its own."""
     tokenizer, session = model()
-    encoded = tokenizer.encode_batch(texts)
-    names = [value.name for value in session.get_inputs()]
+    encoded, names = tokenizer.encode_batch(texts), [value.name for value in session.get_inputs()]
     feed = {name: np.array([getattr(text, INPUTS[name]) for text in encoded]) for name in names}
     (hidden,) = session.run(["last_hidden_state"], feed)
-    mask = feed["attention_mask"][:, :, None].astype(np.float32)
-    total = (hidden * mask).sum(1)  # the mean has the same direction
+    total = (hidden * feed["attention_mask"][:, :, None]).sum(1)  # the mean's direction is the same
     return {"embeddings": (total / np.linalg.norm(total, axis=1, keepdims=True)).tolist()}
 
 

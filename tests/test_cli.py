@@ -166,15 +166,36 @@ def test_what_does_not_exist_is_a_usage_error(
     assert front_end.model is None
 
 
-def test_a_default_output_that_exists_needs_force(
-    front_end: FakeFrontEnd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("named", [(), ("-o", "m.int8.onnx")], ids=["default", "named"])
+def test_an_output_that_exists_needs_force(
+    front_end: FakeFrontEnd,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    named: tuple[str, ...],
 ) -> None:
     (tmp_path / "m.int8.onnx").touch()
-    assert run("quantize", "m.onnx") == 6
-    assert "m.int8.onnx exists; name it with -o or give --force" in capsys.readouterr().err
+    assert run("quantize", "m.onnx", *named) == 6
+    said = "m.int8.onnx exists; name another with -o, or give --force to replace it"
+    assert said in capsys.readouterr().err
     assert front_end.model is None
-    assert run("quantize", "m.onnx", "--force") == 0
-    assert run("quantize", "m.onnx", "-o", "m.int8.onnx") == 0
+    assert run("quantize", "m.onnx", *named, "--force") == 0
+
+
+def test_the_report_keeps_what_the_command_line_was_given(
+    front_end: FakeFrontEnd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("--exclude", "a*", "--exclude", "b", "--recipe", "int4", "--target", "native")
+    given = (*chosen, "--external-data", "--inputs", "my data.npz")
+    assert run("quantize", "m.onnx", "-o", "x.onnx", "--force", "--json", *given) == 0
+    found = json.loads(capsys.readouterr().out)["options"]
+    assert sorted(map(tuple, found)) == [
+        ("--exclude", "a*"),
+        ("--exclude", "b"),
+        ("--external-data", ""),
+        ("--inputs", "my data.npz"),
+        ("--recipe", "int4"),
+        ("--target", "native"),
+    ]
 
 
 # What is printed

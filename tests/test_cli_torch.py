@@ -172,7 +172,7 @@ def test_an_output_that_exists(folder: Path, capsys: pytest.CaptureFixture[str])
     out = folder / "make.int8.safetensors"
     out.write_bytes(b"old")
     assert run("quantize", "models:make") == 6
-    assert "make.int8.safetensors exists; name it with -o or give --force" in (
+    assert "make.int8.safetensors exists; name another with -o, or give --force" in (
         capsys.readouterr().err
     )
     assert out.read_bytes() == b"old"
@@ -361,8 +361,8 @@ def test_without_torch(folder: Path) -> None:
     )
     assert done.returncode == 3
     assert done.stderr == (
-        "error: PyTorch models need PyTorch, which is not installed: pip install safetensors "
-        "torch==2.13.0 (of PyTorch the build for CPUs is enough)\n"
+        "error: PyTorch models need torch, which is not installed: pip install torch==2.13.0 "
+        "--extra-index-url https://download.pytorch.org/whl/cpu\n"
     )
 
 

@@ -76,7 +76,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"typer", "click", "rich", "distributed"},
     ),
     # Which front end a model belongs to: what loads them for the command line and for tuning.
-    "front_ends": ({"onnx", "torch", "recipe", "files", "errors"}, set()),
+    "front_ends": ({"onnx", "torch", "recipe", "core", "files", "errors"}, set()),
     "__main__": ({"cli"}, set()),
     "": ({"onnx", "torch", "tune", "measure", "report", "recipe", "core", "errors"}, set()),
 }

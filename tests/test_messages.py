@@ -12,7 +12,8 @@ import pytest
 import typer
 
 from octavo.cli.commands import app
-from octavo.errors import TORCH, did_you_mean, listed, pip_install
+from octavo.core.packages import TORCH
+from octavo.errors import did_you_mean, listed
 
 SOURCE = Path(__file__).parents[1] / "src" / "octavo"
 
@@ -132,6 +133,3 @@ def test_what_is_installed_comes_from_pypi_and_pytorch_for_cpus() -> None:
         assert not re.search(r"pip install '?octavo", text), where
     project = (SOURCE.parents[1] / "pyproject.toml").read_text("utf-8")
     assert f'"torch=={TORCH}"' in project
-    assert pip_install("torch", "sklearn") == (
-        f"pip install scikit-learn torch=={TORCH} (of PyTorch the build for CPUs is enough)"
-    )

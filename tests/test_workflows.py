@@ -42,8 +42,13 @@ def jobs(workflow: Path) -> Iterator[tuple[str, dict]]:
     yield from YAML(typ="safe").load(workflow.read_text())["jobs"].items()
 
 
+def steps(job: dict) -> list[dict]:
+    """None where it calls another workflow."""
+    return job.get("steps", [])
+
+
 def commands(workflow: Path) -> Iterator[str]:
-    yield from (step["run"] for _, job in jobs(workflow) for step in job["steps"] if "run" in step)
+    yield from (step["run"] for _, job in jobs(workflow) for step in steps(job) if "run" in step)
 
 
 def test_the_workflows_have_the_form_of_github(tmp_path: Path) -> None:
@@ -77,20 +82,35 @@ def test_every_machine_of_a_matrix_says_all_that_its_job_asks(workflow: Path) ->
 def test_machines_and_actions_are_there_still(workflow: Path) -> None:
     for name, job in jobs(workflow):
         matrix = job.get("strategy", {}).get("matrix", {}).get("include", [])
-        assert GONE.isdisjoint([job["runs-on"], *(machine["runner"] for machine in matrix)]), name
-        for used in (step["uses"] for step in job["steps"] if "uses" in step):
+        runners = [job.get("runs-on"), *(machine["runner"] for machine in matrix)]
+        assert GONE.isdisjoint(runners), name
+        for used in (step["uses"] for step in steps(job) if "uses" in step):
             action, _, release = used.partition("@")
             if action.startswith("actions/"):
                 assert int(release.removeprefix("v")) >= OLDEST[action], used
 
 
 def test_only_a_tag_publishes_and_without_a_secret() -> None:
-    publish = dict(jobs(ROOT / ".github/workflows/wheels.yml"))["publish"]
+    wheels = dict(jobs(ROOT / ".github/workflows/wheels.yml"))
+    publish = wheels["publish"]
     assert publish["if"] == "github.event_name == 'push' && github.ref_type == 'tag'"
     assert publish["permissions"] == {"id-token": "write"}
-    assert {"wheels", "kernels", "sdist"} == set(publish["needs"])
+    assert set(publish["needs"]) == set(wheels) - {"publish"}
+    assert "tests.release.tag" in str(wheels["sdist"])
     for workflow in WORKFLOWS:
         assert "secrets." not in workflow.read_text()
+
+
+def test_nothing_is_published_without_the_tests() -> None:
+    """A job that is skipped or fails leaves out those that need it."""
+    wheels = dict(jobs(ROOT / ".github/workflows/wheels.yml"))
+    called = ROOT / wheels["tests"]["uses"]
+    assert wheels["tests"]["if"] == "github.ref_type == 'tag'"
+    assert "make test" in commands(called)
+    told = YAML(typ="safe").load(called.read_text())
+    assert "workflow_call" in told["on"]
+    # Groups of the same name would wait for one another.
+    assert "github.workflow" not in told["concurrency"]["group"]
 
 
 def test_forms_and_citation_have_their_form(tmp_path: Path) -> None:

@@ -41,6 +41,6 @@ def caption(results: Iterable[str], *, compares_tables: bool = False) -> str:
         found = result(name)
         words = f"{processor(found.machine)}, {found.machine.cores} cores"
         if not compares_tables:
-            words += f", kernel table {kernel_tables(found)}"
+            words += f", instruction set {kernel_tables(found)}"
         by_machine.setdefault(words, []).append(link(name, name))
     return "; ".join(f"{words}: {', '.join(links)}" for words, links in by_machine.items()) + "."

@@ -12,6 +12,7 @@
     <!-- threads -->                    speed by threads, of every result of `thread_counts`
     <!-- summary -->                    README's table: a model a line
     <!-- plot: NAME -->                 a picture of `benchmarks.docs.plots`, light and dark
+    <!-- example: NAME -->              a program of `examples`, without its command line
     <!-- command line -->               every command with its options
 
 A new mark needs no end: `python -m benchmarks.docs` writes it.
@@ -27,6 +28,7 @@ from pathlib import Path
 from benchmarks.docs import figures
 from benchmarks.docs.commands import reference
 from benchmarks.docs.plots import picture
+from benchmarks.docs.programs import body
 from benchmarks.docs.summary import summary
 from benchmarks.docs.threads import thread_table
 from benchmarks.results import REPOSITORY
@@ -48,6 +50,7 @@ _FILLINGS: dict[str, Callable[[str, str], Iterable[str]]] = {
     "threads": lambda *_: thread_table(),
     "summary": lambda *_: summary(),
     "plot": lambda name, _: picture(name),
+    "example": body,
     "command line": lambda *_: reference(),
 }
 _MARK = re.compile(rf"<!-- ({'|'.join(_FILLINGS)})(?:: ([^:]+?))?(?:: (.+?))? -->")

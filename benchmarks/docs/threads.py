@@ -49,7 +49,7 @@ def thread_table() -> Iterator[str]:
     found = list(_scalings())
     counts = sorted({n for s in found for at in s.speeds.values() for n in at})
     threads = " | ".join(f"{n} thread{'s' * (n > 1)}" for n in counts)
-    yield f"| model | kernel table | speed of | {threads} |"
+    yield f"| model | instruction set | speed of | {threads} |"
     yield "|---|---|---|" + "--:|" * len(counts)
     for s in found:
         for name, at in s.speeds.items():

@@ -16,20 +16,27 @@ namespace {
 constexpr std::size_t kTogether = 3;  // groups at most; their integers take 24 of the L1 cache's 48 kB
 
 // docs/notes/processors.md: "On AMX three groups wait and are added together"
-// 32 rows by 2 blocks: some groups of them that wait to be added, and the float sums so parts.
+// 32 rows by 2 blocks: some groups of them that wait to be added, and the float sums so parts. `Groups` is what a group adds:
+//
+//     kAdds                    whether add() is all, or finish() must follow the last group
+//     groups                   of a row
+//     Block(of, block, group)  what it reads of 16 columns
+//     add(f, t, block, q)      one more group of a row and those columns, whose exact products are t
+//     finish(f, block, q)      the float sum of all groups of a row that begins at q
+template <class Groups>
 struct PendingGroups {
   static constexpr std::size_t kRows = kSlice, kUnits = 2 * kTile / kRows;  // rows of a unit
+  using Block = typename Groups::Block;
 
   const Gemm& g;
-  const std::size_t groups;
+  const Groups of;
   const bool plain;
   alignas(64) std::int32_t sums[2][kTogether][4][kTile][kBlockN];
   alignas(64) float total[kUnits][kRows][2][kBlockN];
   int turn = 0;
   std::size_t row = 0, rows = 0, block = 0, columns = 0, first = 0, last = 0, done = kUnits;
 
-  explicit PendingGroups(const Gemm& gemm)
-      : g(gemm), groups(groups_of(gemm.weight.k, gemm.group)), plain(gemm.activation == Activation::kNone && !gemm.factor && !gemm.residual) {}
+  explicit PendingGroups(const Gemm& gemm) : g(gemm), of(gemm), plain(gemm.activation == Activation::kNone && !gemm.factor && !gemm.residual) {}
 
   // The tiles' sums of one group of those that take() will be told of.
   OCTAVO_INLINE void keep(std::size_t nth) { store_sums(&sums[turn][nth][0][0][0]); }
@@ -50,37 +57,43 @@ struct PendingGroups {
   }
 
  private:
-  // Rows behind the last one are in the panel's and the scales' padding; what they give is not stored.
+  // Rows behind the last one are in the panel's padding, and take the last one's scales; what they give is not stored.
   void unit(std::size_t i) {
     const std::size_t half = i / (kTile / kRows), slice = i % (kTile / kRows) * kRows, from = half * kTile + slice;
-    const RowQuant* q = g.quant + (row + from) * groups + first;
-    const std::int32_t* colsum = g.weight.colsum + first * g.weight.padded_n() + block * kBlockN;
-    const std::size_t second = (columns - 1) * kBlockN;  // where there is one block, it is both
+    if (from >= rows) return;
+    const RowQuant* q = g.quant + (row + from) * of.groups + first;
+    std::size_t at_row[kRows];
+    for (std::size_t r = 0; r < kRows; ++r) at_row[r] = (from + r < rows ? r : rows - 1 - from) * of.groups;
+    const std::size_t second = block + columns - 1;  // where there is one block, it is both
     __m512 f[kRows][2];
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
       for (std::size_t c = 0; c < 2; ++c) f[r][c] = first ? _mm512_load_ps(total[i][r][c]) : _mm512_setzero_ps();
-    for (std::size_t at = 0; at < last - first; ++at, ++q, colsum += g.weight.padded_n()) {
+    for (std::size_t at = 0; at < last - first; ++at, ++q) {
       const auto& left = sums[turn ^ 1][at][2 * half];
       const auto& right = sums[turn ^ 1][at][2 * half + 1];
-      const __m512i zeros[2] = {_mm512_load_si512(colsum), _mm512_load_si512(colsum + second)};
+      const Block b[2] = {{of, block, first + at}, {of, second, first + at}};
 #pragma GCC unroll 8
       for (std::size_t r = 0; r < kRows; ++r) {
-        const __m512i pair = _mm512_set1_epi32(q[r * groups].pair);
-        const __m512 scale = _mm512_set1_ps(q[r * groups].scale);
-        const __m512i t0 = Avx512Vnni::correct(_mm512_load_si512(left[slice + r]), zeros[0], pair);
-        const __m512i t1 = Avx512Vnni::correct(_mm512_load_si512(right[slice + r]), zeros[1], pair);
-        f[r][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t0), scale, f[r][0]);
-        f[r][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t1), scale, f[r][1]);
+        of.add(f[r][0], _mm512_load_si512(left[slice + r]), b[0], q[at_row[r]]);
+        of.add(f[r][1], _mm512_load_si512(right[slice + r]), b[1], q[at_row[r]]);
       }
     }
-    if (last == groups && plain && from + kRows <= rows && (block + columns) * kBlockN <= g.weight.n) return plain_rows(row + from, f);
+    if (!Groups::kAdds && last == of.groups) {
+      q = g.quant + (row + from) * of.groups;
+#pragma GCC unroll 8
+      for (std::size_t r = 0; r < kRows; ++r) {
+        of.finish(f[r][0], block, q[at_row[r]]);
+        of.finish(f[r][1], second, q[at_row[r]]);
+      }
+    }
+    if (last == of.groups && plain && from + kRows <= rows && (block + columns) * kBlockN <= g.weight.n) return plain_rows(row + from, f);
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
       for (std::size_t c = 0; c < 2; ++c) _mm512_store_ps(total[i][r][c], f[r][c]);
-    if (last < groups || from >= rows) return;
+    if (last < of.groups) return;
     const std::size_t n = rows - from < kRows ? rows - from : kRows;
     for (std::size_t c = 0; c < columns; ++c)
       finish_rows<Avx512Vnni>(g, (block + c) * kBlockN, row + from, n, reinterpret_cast<const __m512*>(total[i][0][c]), 2);
@@ -103,17 +116,36 @@ struct PendingGroups {
   }
 };
 
+// Groups of 128 inputs of a row, by weights with one scale a column.
+struct RowGroups {
+  static constexpr bool kAdds = true;
+  const Weight& weight;
+  const std::size_t groups;
+
+  explicit RowGroups(const Gemm& g) : weight(g.weight), groups(groups_of(g.weight.k, g.group)) {}
+
+  struct Block {
+    const __m512i zeros;
+    OCTAVO_INLINE Block(const RowGroups& of, std::size_t block, std::size_t group)
+        : zeros(_mm512_load_si512(of.weight.colsum + group * of.weight.padded_n() + block * kBlockN)) {}
+  };
+  OCTAVO_INLINE void add(__m512& f, __m512i t, const Block& b, const RowQuant& q) const {
+    f = group_added<Avx512Vnni>(f, t, b.zeros, _mm512_set1_epi32(q.pair), _mm512_set1_ps(q.scale));
+  }
+  OCTAVO_INLINE void finish(__m512&, std::size_t, const RowQuant&) const {}
+};
+
 // 32 rows by 2 blocks, whose sums `pending` has afterwards.
-inline void group_square(std::size_t row, std::size_t rows, std::size_t block, std::size_t columns, const BlockTiles (&b)[2], PendingGroups& pending,
+inline void group_square(std::size_t row, std::size_t rows, std::size_t block, std::size_t columns, const BlockTiles (&b)[2], PendingGroups<RowGroups>& pending,
                          const std::int8_t* next, std::size_t lines) {
   constexpr std::size_t kSteps = kGroup / kPanelK;
-  const std::size_t stride = round_up(pending.g.weight.k, kPanelK), steps = stride / kPanelK, groups = pending.groups;
+  const std::size_t stride = round_up(pending.g.weight.k, kPanelK), steps = stride / kPanelK, groups = pending.of.groups;
   const std::size_t parts = (groups + kTogether - 1) / kTogether;
   const std::uint8_t* a = pending.g.panel + row * stride;
   for (std::size_t part = 0; part < parts; ++part) {
     const std::size_t first = groups * part / parts, last = groups * (part + 1) / parts;
     const std::size_t end = last * kSteps < steps ? last * kSteps : steps, here = end - first * kSteps;
-    const std::size_t pace = (PendingGroups::kUnits + here - 1) / here;
+    const std::size_t pace = (pending.kUnits + here - 1) / here;
     for (std::size_t s = first * kSteps; s < end; ++s) {
       const bool final = s + 1 == steps;
       if (s % kSteps == 0) clear_sums();
@@ -129,7 +161,7 @@ inline void group_square(std::size_t row, std::size_t rows, std::size_t block, s
 // As squares().
 inline void group_squares(const Gemm& g, std::size_t rows) {
   TileConfig(kTile).load();
-  PendingGroups pending(g);
+  PendingGroups<RowGroups> pending(g);
   const std::size_t tiles = (rows + 2 * kTile - 1) / (2 * kTile), steps = round_up(g.weight.k, kPanelK) / kPanelK;
   const WeightParts parts(g.weight, g.block_begin, g.block_end, tiles, 2, 1);
   BlockTiles b[2];
@@ -147,7 +179,7 @@ inline void group_squares(const Gemm& g, std::size_t rows) {
         if (next) next += lines * steps * 64;
       }
   }
-  pending.work(PendingGroups::kUnits);
+  pending.work(pending.kUnits);
   _tile_release();
 }
 

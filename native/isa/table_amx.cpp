@@ -1,8 +1,9 @@
-// AMX (product_amx.h). A few rows run on VNNI, and sums that are too long for int32; whatever is no product is
-// AVX-512's.
+// AMX (product_amx.h). A few rows run on VNNI, sums that are too long for int32, and weights in groups of 32; whatever
+// is no product is AVX-512's.
 #include "contract/tables.h"
 #include "isa/product_amx.h"
 #include "isa/product_amx_groups.h"
+#include "isa/product_amx_weight_groups.h"
 
 namespace octavo {
 namespace {
@@ -11,18 +12,19 @@ constexpr std::size_t kFewRows = 6;  // up to here VNNI is as fast
 
 KernelTable vnni;
 
-// Rows of a call on the tiles: what is left of 32 takes part if it is more than 16.
-std::size_t squared_rows(const Gemm& g) {
+// Rows of a call on the tiles: what is left of 32 takes part if it is `least` or more.
+std::size_t squared_rows(const Gemm& g, std::size_t least) {
   const std::size_t rest = g.rows % (2 * kTile);
-  return rest > kTile ? g.rows : g.rows - rest;
+  return rest >= least ? g.rows : g.rows - rest;
 }
 
 // `g` from one row on.
 Gemm below(const Gemm& g, std::size_t row) {
+  const WeightFormat& f = g.weight.format;
   Gemm rest = g;
-  rest.panel += row * round_up(g.weight.k, kPanelK);
+  rest.panel += row * (f.group ? group_panel_stride(f.group, g.weight.k) : round_up(g.weight.k, kPanelK));
   rest.rows -= row;
-  rest.quant += row * groups_of(g.weight.k, g.group);
+  rest.quant += row * (f.group ? f.groups(g.weight.k) : groups_of(g.weight.k, g.group));
   if (g.bias) rest.bias += row * g.bias_stride;
   if (g.factor) rest.factor += row * g.factor_stride;
   if (g.residual) rest.residual += row * g.residual_stride;
@@ -32,7 +34,7 @@ Gemm below(const Gemm& g, std::size_t row) {
 
 void gemm(const Gemm& g) {
   if (g.raw || g.rows <= kFewRows || g.weight.k == 0) return vnni.gemm(g);
-  const std::size_t squared = squared_rows(g);
+  const std::size_t squared = squared_rows(g, kTile + 1);
   if (g.group) {
     if (squared) group_squares(g, squared);
     if (squared < g.rows) vnni.gemm(below(g, squared));
@@ -43,6 +45,15 @@ void gemm(const Gemm& g) {
   if (squared < g.rows) wides(g, squared, g.rows - squared, pending);
   pending.finish();
   _tile_release();
+}
+
+// docs/notes/processors.md: "On AMX weights in groups of 32 gain nothing"
+template <int bits>
+void gemm_of_weight_groups(const Gemm& g) {
+  constexpr std::size_t kLeast = 24;  // fewer are faster on VNNI
+  const std::size_t squared = g.weight.format.group < kPanelK ? 0 : squared_rows(g, kLeast);
+  if (squared) g.group ? weight_group_squares<bits, true>(g, squared) : weight_group_squares<bits, false>(g, squared);
+  if (squared < g.rows) vnni.product(kind_of(g.weight.format))(below(g, squared));
 }
 
 void peak(std::size_t turns) {
@@ -67,6 +78,8 @@ KernelTable amx_table() {
   t.name = "amx";
   t.rows_per_weight_read = 192;
   t.product(WeightKind::kInt8) = gemm;
+  t.product(WeightKind::kGroups4) = gemm_of_weight_groups<4>;
+  t.product(WeightKind::kGroups8) = gemm_of_weight_groups<8>;
   return t;
 }
 

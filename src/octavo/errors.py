@@ -142,24 +142,3 @@ def brief(error: BaseException, limit: int = 300) -> str:
     """The text of another library's error on one line, cut where it is long."""
     text = " ".join(str(error).split())
     return text if len(text) <= limit else text[:limit] + " ..."
-
-
-TORCH = "2.13.0"
-"""The PyTorch that Octavo is tested with."""
-
-_DISTRIBUTIONS = {
-    "sklearn": "scikit-learn",
-    "tensorflow": "tensorflow-cpu",
-    "distributed": "'dask[distributed]'",
-    "torch": f"torch=={TORCH}",
-}
-
-
-def pip_install(*modules: str) -> str:
-    """The command that installs `modules`, wherever Octavo itself came from.
-
-    It says of PyTorch that the build for CPUs is enough: others have libraries of some gigabytes.
-    """
-    ordered = sorted(modules, key=lambda module: module == "torch")
-    command = "pip install " + " ".join(_DISTRIBUTIONS.get(name, name) for name in ordered)
-    return command + (" (of PyTorch the build for CPUs is enough)" if "torch" in modules else "")

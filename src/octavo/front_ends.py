@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import ModelError, OptionError, pip_install
-from octavo.files.checkpoints import is_gguf, names_checkpoint
+from octavo.core.packages import CHECKPOINTS, GGUF, need
+from octavo.errors import ModelError, OptionError
+from octavo.files.checkpoints import is_gguf, names_checkpoint, refuse_without_weights
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
@@ -51,7 +52,7 @@ def target_of(model: Any, **options: Any) -> Target:
     if isinstance(model, (str, Path)):
         refuse_gguf(str(model))
     if _is_module(model) or (isinstance(model, str) and names_torch(model)):
-        need_torch()
+        need_torch(model)
         given = _options("a PyTorch model", options, ("example_inputs",))
         if isinstance(model, str) and names_checkpoint(model):
             from octavo.torch.hub.target import CheckpointTarget
@@ -71,18 +72,20 @@ def target_of(model: Any, **options: Any) -> Target:
     )
 
 
-def need_torch() -> None:
-    """Raises ModelError where PyTorch is not installed."""
-    try:
-        import octavo.torch
-    except ImportError as error:
-        if error.name not in (None, "torch"):
-            raise
-        raise ModelError(
-            "PyTorch models need PyTorch, which is not installed: "
-            f"{pip_install('torch', 'safetensors')}"
-        ) from error
-    assert octavo.torch
+def need_torch(*models: Any) -> None:
+    """Raises ModelError where PyTorch is missing, or what else checkpoints among `models` need.
+
+    And where their weights are: a package helps nobody whose folder has none.
+    """
+    named = [str(model) for model in models if isinstance(model, (str, Path))]
+    if any(map(is_gguf, named)):
+        need("GGUF files need", *GGUF)
+    elif checkpoints := [name for name in named if names_checkpoint(name)]:
+        for name in checkpoints:
+            refuse_without_weights(name)
+        need("checkpoints need", *CHECKPOINTS)
+    else:
+        need("PyTorch models need", "torch")
 
 
 def _is_module(model: Any) -> bool:

@@ -63,6 +63,38 @@ def test_a_wheel_of_another_version_is_not_taken(tmp_path: Path) -> None:
     assert demo_setup.fitting_wheel(python, tmp_path / "dist", __version__, into) is None
 
 
+def test_a_wheel_of_other_sources_is_not_taken_silently(tmp_path: Path) -> None:
+    wheel(tmp_path, f"{HERE}-{HERE}-{MACHINE}", "0.0.9")
+    wheel(tmp_path, f"{HERE}-{HERE}-{MACHINE}")
+    made = next(tmp_path.glob(f"octavo-{__version__}-*.whl")).stat().st_mtime
+    other, *old = demo_setup.not_taken(tmp_path, __version__, made - 1)
+    assert "0.0.9" in other and f"are of version {__version__}" in other and not old
+    _, old = demo_setup.not_taken(tmp_path, __version__, made + 1)
+    assert "it is older than these sources; make wheel" in old
+    assert demo_setup.not_taken(tmp_path / "none", __version__, made) == []
+    assert demo_setup.last_change() >= (demo_setup.ROOT / "CMakeLists.txt").stat().st_mtime
+
+
+def test_a_half_made_environment_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without pip, as Ctrl-C leaves it; with pip it is kept."""
+    home = tmp_path / "venv"
+    monkeypatch.setattr(demo_setup, "HOME", home)
+    made: list[list[str]] = []
+    monkeypatch.setattr(
+        demo_setup.steps, "run", lambda step: made.append([*map(str, step.command)])
+    )
+    demo_setup.make_environment()
+    python = home / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for line in ("exit 1", "exit 0"):
+        python.write_text(f"#!/bin/sh\n{line}\n")
+        python.chmod(0o755)
+        demo_setup.make_environment()
+    assert made == [[sys.executable, "-m", "venv", "--clear", str(home)]] * 2
+
+
 def test_the_version_is_the_packages() -> None:
     assert demo_setup.version() == __version__
 

@@ -77,12 +77,14 @@ def test_a_step_that_may_fail(capsys: pytest.CaptureFixture[str]) -> None:
     assert "and failed, which does not matter here: no such thing" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("deaf", [False, True], ids=["", "a child that does not listen"])
 def test_an_interrupt_ends_the_command_and_its_children(
-    tmp_path: Path, how: signal.Signals
+    tmp_path: Path, how: signal.Signals, deaf: bool
 ) -> None:
-    inner = f"import os, time; open({str(tmp_path / 'inner')!r}, 'w').write(str(os.getpid())); "
-    inner += "time.sleep(60)"
+    inner = "import os, signal, time\n"
+    inner += "signal.signal(signal.SIGINT, signal.SIG_IGN)\n" if deaf else ""
+    inner += f"open({str(tmp_path / 'inner')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
     command = (sys.executable, "-m", "benchmarks.steps", "sleeps", *python(outer))
     process = subprocess.Popen(
@@ -94,9 +96,23 @@ def test_an_interrupt_ends_the_command_and_its_children(
         time.sleep(0.05)
     process.send_signal(how)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "sleeps ...\n", "interrupted\n")
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "inner").read_text()), 0)
+    assert (process.returncode, out, err) == (128 + how, "sleeps ...\n", "interrupted\n")
+    child = Path("/proc") / (tmp_path / "inner").read_text() / "status"
+    end = time.monotonic() + 10
+    while child.exists() and "State:\tZ" not in child.read_text():  # killed, and not yet gone
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 15)", 128 + 15)],
+)
+def test_the_status_of_a_command_that_fails_is_passed_on(code: str, status: int) -> None:
+    command = (sys.executable, "-m", "benchmarks.steps", "fails", *python(code))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert f": fails\nthe command was: {sys.executable}" in done.stderr
 
 
 def test_durations() -> None:

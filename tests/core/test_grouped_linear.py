@@ -17,7 +17,7 @@ from tests.core.statement import assert_same_bits
 f = np.float32
 FORMATS = [form for form in WeightFormat if form.group and not form.minimum]
 every_format = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.value)
-SHAPES = [(1, 1, 1), (2, 37, 130), (5, 48, 64), (9, 33, 300), (40, 100, 129)]
+SHAPES = [(1, 1, 1), (2, 37, 130), (5, 48, 64), (9, 33, 300), (40, 100, 129), (61, 41, 600)]
 
 
 def weight(n: int, k: int, form: WeightFormat) -> GroupedWeight:
@@ -94,7 +94,7 @@ def test_a_row_has_the_same_bits_in_any_batch(isa: str, form: WeightFormat, each
     held, x = weight(200, 640, form), random_rows(33, 640)
     made = layer(held, each, activation="silu")
     together = made(x, threads=1)
-    for m, threads in itertools.product((1, 2, 3, 4, 5, 7, 13, 33), (1, 2)):
+    for m, threads in itertools.product((1, 2, 3, 4, 5, 7, 13, 28, 33), (1, 2)):
         assert_same_bits(made(x[:m].copy(), threads=threads), together[:m])
     assert_same_bits(made(x, residual=together), together + together)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import io
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 
 from octavo import onnx, torch
 from octavo.core import progress
+from octavo.core import progress as module
 from octavo.core.progress import Progress, quiet, says_progress
+from octavo.report.terminal import progress_bar
 from octavo.torch import hub
 
 
@@ -83,6 +87,86 @@ def test_of_nested_calls_the_outer_one_speaks(terminal: Terminal) -> None:
     assert "quantizing" not in terminal.getvalue()
 
 
+@pytest.mark.parametrize("call", [torch.inspect, torch.compare, onnx.inspect])
+def test_calls_without_a_progress_of_their_own_say_what_they_are_at(
+    call: Callable[..., Any], terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: Any, **__: Any) -> None:
+        time.sleep(0.2)
+        raise ValueError("enough")
+
+    module = sys.modules[call.__module__]
+    for name in ("check_float", "compare_calls", "plain_request"):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, slow)
+    with pytest.raises(ValueError, match="enough"):
+        call(1, 2)
+    assert "ing, 0 s" in terminal.getvalue()
+
+
+class Closed(io.StringIO):
+    def isatty(self) -> bool:
+        raise ValueError("I/O operation on closed file")
+
+
+class Broken(Terminal):
+    def write(self, text: str) -> int:
+        raise RuntimeError("gone")
+
+
+@pytest.mark.parametrize(
+    ("stream", "speaks"),
+    [(None, False), (object(), False), (Closed(), False), (Broken(), True)],
+    ids=["none", "no stream", "closed", "breaks later"],
+)
+def test_a_strange_stderr_stops_nothing(
+    stream: Any, speaks: bool, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress.sys, "stderr", stream)
+    assert (work(0.1) is not quiet) is speaks
+    assert progress.sys.stderr is stream
+
+
+def test_what_others_print_meanwhile_stands_on_lines_of_its_own(terminal: Terminal) -> None:
+    before = progress.sys.stderr
+
+    @says_progress
+    def warns(*, progress: Progress | None = None) -> None:
+        time.sleep(0.12)
+        module.sys.stderr.write("UserWarning: careful\n")
+        time.sleep(0.12)
+        module.sys.stderr.write("50%")  # a bar of somebody else's
+        time.sleep(0.12)
+        module.sys.stderr.writelines([" 100%", "\n"])
+        time.sleep(0.12)
+
+    warns()
+    assert progress.sys.stderr is before
+    lines = terminal.getvalue().split("\n")
+    shown = [line.rpartition("\r\x1b[K")[2] for line in lines]
+    assert shown == ["UserWarning: careful", "50% 100%", ""]
+    assert all("warns, 0 s" in line for line in lines)
+
+
+def test_of_several_threads_one_speaks(terminal: Terminal) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, [0.3] * 4))
+    assert sum(one is not quiet for one in found) == 1
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_bar_of_the_command_line_is_the_only_one(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", terminal)
+    with progress_bar() as bar:
+        assert bar is not None
+        assert work(0) is quiet
+        with progress_bar() as inner:
+            assert inner is None
+    assert work(0) is not quiet
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_leaves_no_line(terminal: Terminal, error: type[BaseException]) -> None:
     @says_progress
@@ -100,7 +184,10 @@ def test_an_error_leaves_no_line(terminal: Terminal, error: type[BaseException])
 
 @pytest.mark.parametrize(
     "call",
-    [onnx.quantize_dynamic, onnx.convert_target, torch.quantize_dynamic, hub.export],
+    [
+        *(onnx.quantize_dynamic, onnx.convert_target, onnx.compare),
+        *(torch.quantize_dynamic, torch.save, hub.export),
+    ],
     ids=lambda call: f"{call.__module__}.{call.__name__}",
 )
 def test_calls_of_users_say_it_by_default(call: Callable[..., Any]) -> None:

@@ -122,7 +122,7 @@ def quick() -> Iterator[None]:
 def _octavo(words: Sequence[str]) -> Outcome:
     arguments = list(words)
     # A reader starts without outputs; here an earlier block, or the folder, has them already.
-    if words and words[0] in WRITES and not {"-o", "--output", "--force", "--help"} & {*words}:
+    if words and words[0] in WRITES and not {"--force", "--help"} & {*words}:
         arguments.append("--force")
     if words and words[0] == "bench" and "--help" not in words:
         arguments += ["--seconds", "0.3"]
@@ -142,7 +142,8 @@ def _pip(words: Sequence[str]) -> Outcome:
     extras = _extras()
     for word in words[1:]:
         named = re.fullmatch(r"(\.|octavo|dist/octavo-[\w.*-]+\.whl)(?:\[([\w,]+)\])?", word)
-        if named is None and not word.startswith("-") and word not in _dependencies():
+        package = re.split("[<>=]", word)[0]
+        if named is None and not word.startswith("-") and package not in _dependencies():
             return Outcome(1, f"{word!r} is neither this project nor named in pyproject.toml")
         for extra in (named[2] or "").split(",") if named else ():
             if extra and extra not in extras:

@@ -12,7 +12,7 @@ from octavo.recipe import preset
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-OF_DEFINITIONS = {"add_an_op", "numbers", "operators", "performance", "reading_a_report"}
+OF_DEFINITIONS = {"add_an_op", "numbers", "operators", "reading_a_report"}
 """Their figures define something, are shown output, or have a test of their own."""
 
 _TYPED = re.compile(

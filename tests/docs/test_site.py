@@ -13,7 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
-from benchmarks.docs import figures, marks, plots, threads
+from benchmarks.docs import figures, marks, plots, programs, threads
 from benchmarks.docs.machines import caption, kernel_tables
 from benchmarks.results import FOLDER, read, table, write
 from octavo.cli import app
@@ -118,7 +118,7 @@ def test_a_result_of_another_kernel_table_is_drawn_and_named(
     assert len(re.findall(">amx, Intel Xeon<", drawn.plot.svg())) == 5
     lines = list(threads.thread_table())
     assert sum("| amx | Octavo" in line for line in lines) == 5
-    assert caption(drawn.results).startswith("Intel Xeon, 16 cores, kernel table amx, avx2")
+    assert caption(drawn.results).startswith("Intel Xeon, 16 cores, instruction set amx, avx2")
     by_command = replace(old, rows=(), command="OCTAVO_ISA=avx2 python -m benchmarks.x")
     assert kernel_tables(by_command) == "avx2"
     assert kernel_tables(replace(by_command, command="python -m benchmarks.x")) == "amx"
@@ -147,9 +147,23 @@ def test_what_stands_between_marks() -> None:
     assert "(../benchmarks/results/convert.json) | `python -m benchmarks.convert" in every
     in_notes = marks.written("<!-- every -->", DOCS / "notes" / "page.md")
     assert "(../../benchmarks/results/convert.json)" in in_notes
-    for wrong in ("measured: gone", "results: convert: gone", "plot: gone", "families: tune: gone"):
+    for wrong in (
+        "measured: gone",
+        "results: convert: gone",
+        "plot: gone",
+        "families: tune: gone",
+        "example: gone",
+    ):
         with pytest.raises(LookupError, match="gone"):
             marks.written(f"<!-- {wrong} -->")
+
+
+def test_a_program_on_a_page_is_the_example_without_its_command_line() -> None:
+    shown = "\n".join(programs.body("embedding_service"))
+    source = (programs.EXAMPLES / "embedding_service.py").read_text("utf-8")
+    assert all(line in source.splitlines() for line in shown.splitlines()[1:-1])
+    assert "def embed(texts" in shown and "import octavo.onnx" in shown
+    assert not re.search("argparse|sys|__main__|port 8000", shown)
 
 
 def test_the_site_links_to_pages_of_results_and_shows_one_of_two_pictures() -> None:
@@ -179,15 +193,17 @@ def test_every_plot_is_on_a_page_with_its_machine_and_its_kernel_table() -> None
         for result in found.results:
             machine = read(FOLDER / f"{result}.json").machine
             assert machine.cpu.split("(R)")[0] in said, name
-            assert found.compares_tables or re.search(r"kernel table \w", said), name
+            assert found.compares_tables or re.search(r"instruction set \w", said), name
 
 
-def test_the_performance_page_shows_every_miss() -> None:
-    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+def test_the_performance_pages_show_every_miss() -> None:
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in DOCS.glob("performance*.md")}
     for path in FOLDER.glob("*.json"):
         for row in read(path).missed:
-            assert f"| {row.section} | {row.what} | {row.asked} | {row.shown} |" in page
-    typed = re.sub(r"^(\||- |`python|<!-- |  <img).*$", "", page, flags=re.MULTILINE)
+            line = f"| {row.section} | {row.what} | {row.asked} | {row.shown} |"
+            assert line in pages["performance_results"]
+    shown = r"^(\||- |`python|`OCTAVO|<!-- |  <img).*$"
+    typed = re.sub(shown, "", "\n".join(pages.values()), flags=re.MULTILINE)
     assert not re.search(r"\d(\.\d+)? ?(x|ms|%|dB|MB)\b", typed)  # no figure is typed in
 
 

@@ -7,6 +7,8 @@ Into the folder of the version that runs. A release commits it; it is never writ
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ import octavo.onnx
 import octavo.torch
 from octavo.recipe import dump_recipe, preset
 from octavo.torch.hub import OctavoConfig
+from octavo.torch.layers.base import QuantizedModule
 from tests.earlier_versions import models
 
 HERE = Path(__file__).parent
@@ -31,6 +34,7 @@ TARGETS = {
     "portable.int4": {"recipe": "int4"},
 }
 RECIPES = ("int8", "int4")
+BITS = "bits.json"
 
 
 def hidden(module: torch.nn.Module) -> np.ndarray:
@@ -38,6 +42,17 @@ def hidden(module: torch.nn.Module) -> np.ndarray:
     with torch.inference_mode():
         said = module(torch.from_numpy(models.ids()))
     return (said if isinstance(said, torch.Tensor) else said.last_hidden_state).numpy()
+
+
+def layer_bits(module: torch.nn.Module) -> str:
+    """A digest of what each quantized linear layer gives for made-up rows: ours on any machine."""
+    told = hashlib.sha256()
+    for name, layer in module.named_modules():
+        if isinstance(layer, QuantizedModule) and hasattr(layer, "in_features"):
+            rows = torch.linspace(-1, 1, 4 * layer.in_features).reshape(4, -1)
+            with torch.inference_mode():
+                told.update(name.encode() + layer(rows).numpy().tobytes())
+    return told.hexdigest()
 
 
 def write_graphs(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -70,11 +85,21 @@ def write_checkpoints(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
             yield path.name, hidden(module)
 
 
+def write_bits(folder: Path) -> None:
+    """Of checkpoints, whose other operators are PyTorch's."""
+    loaded = {
+        path.name: layer_bits(transformers.AutoModel.from_pretrained(path))
+        for path in sorted(folder.glob("checkpoint.*"))
+    }
+    (folder / BITS).write_text(json.dumps(loaded, indent=2) + "\n")
+
+
 def write(folder: Path) -> None:
     folder.mkdir()
     given = dict([*write_graphs(folder), *write_modules(folder), *write_checkpoints(folder)])
     (folder / "recipe.yaml").write_text(dump_recipe(preset("int4")))
     np.savez_compressed(folder / "given.npz", **given)
+    write_bits(folder)
 
 
 if __name__ == "__main__":

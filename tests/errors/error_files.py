@@ -38,6 +38,25 @@ def write_shared(folder: Path) -> None:
     (folder / "q.safetensors").write_bytes(_saved())
 
 
+def checkpoint(path: Path, *left_out: str, **config: Any) -> None:
+    """A folder of transformers with a tiny BertModel, but for the files `left_out`."""
+    path.mkdir()
+    for name, data in _checkpoint(json.dumps(config)).items():
+        if name not in left_out:
+            (path / name).write_bytes(data)
+
+
+@cache
+def _checkpoint(config: str) -> dict[str, bytes]:
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": 100}
+    counts = {"num_attention_heads": 2, "num_hidden_layers": 1, "max_position_embeddings": 64}
+    with tempfile.TemporaryDirectory() as folder:
+        BertModel(BertConfig(**sizes, **counts, **json.loads(config))).save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
 def mlp(layers: int, width: int) -> onnx.ModelProto:
     """x [m, width] -> (MatMul `layer0` -> Relu) -> ... -> y."""
     rng = np.random.default_rng(0)
@@ -123,6 +142,27 @@ def outside(path: Path) -> None:
             if entry.key == "location":
                 entry.value = "../weights.bin"
     path.write_bytes(model.SerializeToString())
+
+
+def positions(path: Path, most: int) -> None:
+    """ids [1, n] -> rows of a table, plus the first n rows of one with `most` of them."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (int64[b, n] ids) => (float[b, n, 4] y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, float[9, 4] table, float[{most}, 4] places>
+        {{
+            shape = Shape (ids)
+            end = Slice (shape, one, one_more, zero)
+            some = Slice (places, zero, end, zero)
+            rows = Gather (table, ids)
+            y = Add (rows, some)
+        }}
+    """)
+    for name, rows in (("table", 9), ("places", most)):
+        array = np.ones((rows, 4), np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2]), "one_more"))
+    onnx.save(model, path)
 
 
 def lookup(path: Path) -> None:

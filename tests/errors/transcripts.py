@@ -39,13 +39,14 @@ REPOSITORY = Path(__file__).parents[2]
 SECONDS = 600.0
 STDOUT = "(on stdout)"
 
-# What the installed script `octavo` does, of this very Python. `without torch octavo ..` is the
-# command line where PyTorch is not installed.
+# What the installed script `octavo` does, of this very Python. `without a,b octavo ..` is the
+# command line where these packages are not installed.
 SHELL = f"""
 python() {{ {shlex.quote(sys.executable)} "$@"; }}
 octavo() {{ python -m octavo "$@"; }}
 without() {{
-    python -c "import sys; sys.modules['$1'] = None; from octavo.cli import main
+    python -c "import sys; sys.modules.update(dict.fromkeys('$1'.split(',')))
+from octavo.cli import main
 main(sys.argv[2:])" "${{@:2}}"
 }}
 """
@@ -62,7 +63,7 @@ IMPORTS = {
 PUBLIC = ("builtins", "octavo.errors", "onnxruntime.capi.onnxruntime_pybind11_state")
 VARIES = {
     r"(?<=this processor runs )[\w, ]+(?= \(of|;)": "ISAS",
-    r"(?<=runs here )\w+, on \w+": "SO",
+    r"(?<=runs here )\w+, on [\w ]+": "SO",
     r"\bin [\d.]+ (s|ms)\b": "in TIME",
     r"(?<=layer\d )\d\.\de-\d+": "E",
     r"\berror \d\.\d+(e-\d+)?": "error E",

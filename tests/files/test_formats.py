@@ -155,7 +155,10 @@ def _hub_with_models(path: Path) -> None:
 @pytest.mark.parametrize(
     ("fill", "words"),
     [
-        (lambda path: None, "is a directory without an .onnx file; give the path of one"),
+        (
+            lambda path: None,
+            "holds nothing. Give the path of an .onnx file, or a checkpoint's folder, with config",
+        ),
         (_saved_model, "a TensorFlow SavedModel"),
         (_hub, "of PyTorch weights, and not an ONNX model: name a function"),
         (_hub_with_models, "give the .onnx file in it: "),

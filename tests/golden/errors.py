@@ -132,6 +132,7 @@ def damaged(folder: Path) -> Facts:
             "octavo inspect d.onnx --json",
         ):
             facts[f"{name}: {line}"] = _first(said(line, {}, folder))
+            (folder / "out.onnx").unlink(missing_ok=True)
     return facts
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from octavo.core.packages import CPU_BUILDS, OPTIONAL
 from octavo.measure import doctor
 from octavo.measure.doctor import Finding, Package
 
@@ -31,14 +32,19 @@ def packages(versions: Mapping[str, str]) -> list[Package]:
     return doctor.check_packages(REQUIREMENTS, versions.get)
 
 
-def test_what_is_required_comes_first_and_extras_count_where_they_matter() -> None:
-    assert packages({"numpy": "2.0", "rich": "14.1"}) == [
-        Package("numpy", "2.0", ">=1.26", True),
-        Package("onnxruntime", None, ">=1.23", True),
-        Package("rich", "14.1", ">=13.7", True),
-        Package("ruamel.yaml", None, ">=0.18", True),
-        Package("torch", None, ">=2.4", False),
+def test_what_is_required_comes_first_and_then_what_some_uses_take() -> None:
+    required, optional = [], []
+    for package in packages({"numpy": "2.0", "rich": "14.1", "dask": "2026.1"}):
+        (required if package.required else optional).append(package)
+    assert required == [
+        Package("numpy", "2.0", ">=1.26", True, "pip install 'numpy>=1.26'"),
+        Package("onnxruntime", None, ">=1.23", True, "pip install 'onnxruntime>=1.23'"),
+        Package("rich", "14.1", ">=13.7", True, "pip install 'rich>=13.7'"),
+        Package("ruamel.yaml", None, ">=0.18", True, "pip install 'ruamel.yaml>=0.18'"),
     ]
+    assert len(optional) == len(OPTIONAL)
+    assert all(package.purpose and package.install for package in optional)
+    assert [package.name for package in optional if package.installed] == ["dask"]
 
 
 def test_nothing_is_missing_when_all_are_new_enough() -> None:
@@ -60,7 +66,7 @@ def test_missing_and_old_packages_come_with_the_command() -> None:
         Finding(
             "warning",
             "torch 2.3.1 is older than 2.4, the least that works",
-            pip + "torch==2.13.0 (of PyTorch the build for CPUs is enough)",
+            pip + f"torch==2.13.0 --extra-index-url {CPU_BUILDS}",
         ),
     ]
 
@@ -125,7 +131,7 @@ def test_this_environment_is_fine() -> None:
     assert {p.name for p in found.packages} >= {"numpy", "onnx", "onnx-ir", "onnxruntime", "torch"}
     assert found.cpu_features
     assert json.loads(json.dumps(found.to_dict()))["ok"] is True
-    assert "nothing is missing" in found.text() or found.findings
+    assert re.search("(?m)^nothing .*is missing$", found.text()) or found.findings
 
 
 def test_a_package_that_does_not_load_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +217,12 @@ def test_an_optional_package_that_is_missing_says_how_to_get_it(
     )
     found = doctor.diagnose()
     assert found.ok
-    line = "not installed (needs >=2.4), optional: pip install torch==2.13.0 (of PyTorch"
-    assert line in found.text()
+    assert re.search(
+        r"(?m)^torch +not installed, for PyTorch modules and checkpoints: pip install torch==2.13",
+        found.text(),
+    )
+    assert "\nnothing that Octavo itself needs is missing" in found.text() or found.findings
+    assert re.search(r"(?m)^jinja2 +3\.[\d.]+, for reports as HTML pages$", found.text())
 
 
 def test_builds_of_onnxruntime_under_other_names_count(monkeypatch: pytest.MonkeyPatch) -> None:

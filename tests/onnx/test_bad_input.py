@@ -64,7 +64,7 @@ def test_a_zip(tmp_path: Path) -> None:
 
 
 def test_a_directory_and_what_does_not_exist(tmp_path: Path) -> None:
-    words = "is a directory without an .onnx file; give the path of one"
+    words = "is a directory without an .onnx file, and no checkpoint of transformers: it holds"
     with refused(tmp_path, ModelError, words):
         quantize_dynamic(tmp_path, tmp_path / "out.onnx")
     with refused(tmp_path, ModelError, "none.onnx does not exist"):

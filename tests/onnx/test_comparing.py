@@ -403,3 +403,49 @@ def test_inputs_that_do_not_fit_are_refused(feed: Any, said: str, tmp_path: Path
     files = Files(tmp_path, target_models.linear())
     with refused(tmp_path, InputDataError, said):
         compare(files.floating, files.quantized, feed)
+
+
+def masked(tokens: int | str = "t") -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """x [b, t, 64] -> y [b, t, 16], and pooled [b, 16]; the second text has 6 tokens of padding.
+
+    All that is quantized of a hidden row is a number that is multiplied by 0.
+    """
+    w = normal(64, 16)
+    w[0] = 0
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="up"),
+        helper.make_node("Gather", ["y", "first"], ["pooled"], axis=1),
+        helper.make_node("Cast", ["attention_mask"], ["m"], to=F32),
+        helper.make_node("ReduceMax", ["m"], ["seen"], keepdims=0),
+    ]
+    inputs = [("x", F32, ["b", tokens, 64]), ("attention_mask", TensorProto.INT64, ["b", tokens])]
+    outputs = [("y", F32, ["b", tokens, 16]), ("pooled", F32, ["b", 16]), ("seen", F32, [])]
+    x, mask = normal(2, 16, 64), np.ones((2, 16), np.int64)
+    mask[1, 10:] = 0
+    x[..., 0] = np.where(mask, 0, 1e3)
+    feed = {"x": x, "attention_mask": mask}
+    return build(nodes, inputs, outputs, {"w": w, "first": np.int64(0)}), feed
+
+
+def test_padding_counts_for_nothing(tmp_path: Path) -> None:
+    model, feed = masked()
+    out, everything = tmp_path / "out.onnx", {**feed, "attention_mask": np.ones((2, 16), np.int64)}
+    onnx.save(model, tmp_path / "float.onnx")
+    check = quantize_dynamic(tmp_path / "float.onnx", out, check_inputs=feed)
+    assert (check.verification.padding, check.verification.status) == (6, "passed")
+    assert ", without 6 rows of padding" in str(check)
+    whole = quantize_dynamic(model, tmp_path / "w.onnx", check_inputs=everything).verification
+    assert whole.error is not None and check.verification.error is not None
+    assert whole.error > 0.01 > 1e-4 > check.verification.error
+    found, all_rows = (compare(tmp_path / "float.onnx", out, x) for x in (feed, everything))
+    assert (found.padding, all_rows.padding) == (6, 0)
+    for one, other in (
+        (found.outputs[0].difference, all_rows.outputs[0].difference),
+        (found.layers[0].alone, all_rows.layers[0].alone),
+        (found.layers[0].accumulated, all_rows.layers[0].accumulated),
+    ):
+        assert one is not None and other is not None
+        assert other.error > 0.01 > 1e-4 > one.error
+        assert other.values - one.values == 6 * 16
+    assert found.outputs[1] == all_rows.outputs[1]  # 16 wide, as there are 16 tokens
+    assert found.layers[0].inputs is not None and found.layers[0].inputs.largest < 10

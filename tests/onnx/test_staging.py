@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -476,3 +477,28 @@ def test_failing_to_enter_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(OutputError, match="No space left on device; free some space"):
         Staging(tmp_path / "out.onnx").__enter__()
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")]),
+        RuntimeError("Error while serializing: No space left on device (os error 28)"),
+        OutputError("PLACE/m.onnx cannot be written: No space left on device"),
+    ],
+    ids=["of the system", "of shutil", "of another library", "of a file within"],
+)
+def test_a_full_disk_is_said_of_the_output(error: Exception, tmp_path: Path) -> None:
+    out = tmp_path / "m.onnx"
+    with pytest.raises(OutputError) as caught, Staging(out) as staging:
+        if isinstance(error, OutputError):
+            raise OutputError(str(error).replace("PLACE", str(staging.files)))
+        raise error
+    assert str(caught.value).startswith(f"{out} cannot be written: No space left on device")
+    assert names(tmp_path) == []
+
+
+def test_what_is_no_matter_of_the_disk_passes(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), Staging(tmp_path / "m.onnx"):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "input")

@@ -77,8 +77,8 @@ def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, Any], said: list[s
         assert text in str(caught.value)
 
 
-def test_a_shape_that_the_model_rejects_is_named_with_the_reason() -> None:
+def test_a_shape_that_the_model_rejects_is_named_with_one_that_it_takes() -> None:
     model = mlp(1, 32)
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "width"
-    with pytest.raises(InputDataError, match=r"the shapes x=2x31 .*MatMul.*--shape"):
+    with pytest.raises(InputDataError, match=r"not run on x=2x31: it runs on x=8x32, for"):
         OnnxTarget(model).made_up({"x": (2, 31)}, 0)

@@ -11,7 +11,7 @@ from octavo.report.html import pictures
 def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without pictures, but for tests that take `pictures_drawn`."""
     if "pictures_drawn" not in request.fixturenames:
-        monkeypatch.setattr(pictures, "missing", lambda: "time")
+        monkeypatch.setattr(pictures, "what_is_wrong", lambda module: "time")
 
 
 @pytest.fixture

@@ -346,7 +346,7 @@ def test_without_matplotlib_the_page_says_what_is_missing(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = parsed(tuning_html(result(), evidence()))
     assert "needs matplotlib" in section(page, what).words()
-    assert "extra `report`" in section(page, what).words()
+    assert "pip install 'matplotlib>=3.8'" in section(page, what).words()
     assert not section(page, what).all("svg")
 
 
@@ -376,7 +376,7 @@ def test_a_report_that_was_not_compared_or_quantized_nothing() -> None:
 
 def test_without_jinja2_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(OptionError, match=r"needs jinja2.*pip install jinja2"):
+    with pytest.raises(OptionError, match=r"needs jinja2.*pip install 'jinja2>=3.1'"):
         tuning_html(result())
 
 

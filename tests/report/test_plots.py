@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
@@ -181,10 +180,3 @@ def test_errors_are_drawn_with_less_higher_up() -> None:
 
 def test_nothing_is_drawn_without_numbers() -> None:
     assert trials_plot(result(baseline=replace(BASELINE, accuracy=None), trials=())) is None
-
-
-def test_what_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert style.missing() == ""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install matplotlib" in style.missing()
-    assert "extra `report`" in style.missing()

@@ -10,19 +10,19 @@ import pytest
 
 from octavo.recipe import Report, Verification
 from octavo.results.advice import MOST, advice
+from octavo.results.comparison import OutputDifference
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
-from octavo.results.judgement import CLOSE, Finding, Judgement, Ship, judge
+from octavo.results.judgement import BOUND, CLOSE, Finding, Judgement, Ship, judge
 from tests.report.evidence_samples import BENCHMARK, comparison, difference, evidence, pair
 from tests.report.tuning_samples import layer_report
 
-BOUND = 0.1
 REPORT = layer_report()
 CALM = comparison(broken=None)
 
 
 def judged(report: Report | None = REPORT, given: Evidence | None = None) -> Judgement:
     sizes = (REPORT.model_bytes_before, REPORT.model_bytes_after)
-    return judge(report, Evidence() if given is None else given, sizes, BOUND)
+    return judge(report, Evidence() if given is None else given, sizes)
 
 
 def checked(**changes: object) -> Report:
@@ -61,6 +61,43 @@ CASES = {
         Evidence(),
         Ship.CHECK,
         [Finding.IN_PART, Finding.UNREACHED],
+    ),
+    "an output without numbers": (
+        REPORT,
+        evidence(
+            comparison=replace(CALM, outputs=(*CALM.outputs, OutputDifference("label", None)))
+        ),
+        Ship.CHECK,
+        [Finding.IN_PART],
+    ),
+    "no output with numbers": (
+        replace(REPORT, verification=Verification("skipped")),
+        evidence(comparison=replace(CALM, outputs=(OutputDifference("label", None),))),
+        Ship.CHECK,
+        [Finding.NOT_COMPARED],
+    ),
+    "the float model has NaN": (
+        REPORT,
+        outputs(0.001, float_non_finite=2),
+        Ship.CHECK,
+        [Finding.FLOAT_NOT_FINITE],
+    ),
+    "NaN": (REPORT, outputs(math.nan), Ship.NOT, [Finding.NOT_FINITE]),
+    "NaN in the check": (
+        checked(inputs="given", error=math.nan),
+        Evidence(),
+        Ship.NOT,
+        [Finding.NOT_FINITE],
+    ),
+    "layers that nothing came to": (
+        REPORT,
+        evidence(
+            comparison=replace(
+                CALM, layers=(replace(CALM.layers[0], alone=None, accumulated=None),)
+            )
+        ),
+        Ship.CHECK,
+        [Finding.UNREACHED],
     ),
     "close": (REPORT, outputs(CLOSE), Ship.READY, []),
     "not close": (REPORT, outputs(CLOSE * 1.01), Ship.CHECK, [Finding.NOT_CLOSE]),
@@ -109,10 +146,14 @@ def test_the_sentence_says_how_small_how_fast_and_how_close() -> None:
 
 @pytest.mark.parametrize(
     ("cosine", "said"),
-    [(1.0, "100%"), (0.9999999, "99.999%"), (0.99995, "99.995%"), (0.9994, "99.94%")],
+    [(1.0, "99.999%"), (0.9999999, "99.999%"), (0.99995, "99.995%"), (0.9994, "99.94%")],
 )
 def test_what_differs_is_never_called_the_same(cosine: float, said: str) -> None:
     assert f" {said} like it" in judged(given=outputs(1e-6, cosine=cosine)).sentence
+    assert " 100% like it" in judged(given=outputs(0, cosine=cosine)).sentence
+    tiny = checked(inputs="given", error=1e-18, cosine_error=0.0)
+    assert " 99.999% like it" in judged(tiny).sentence
+    assert "1 - cosine" not in str(tiny)
 
 
 def commands(report: Report | None, given: Evidence) -> list[str]:
@@ -137,29 +178,85 @@ def test_commands_follow_from_what_was_found() -> None:
     assert bench == "octavo bench model.onnx model.int8.onnx --threads 1"
     assert native.endswith("-o model.int8.native.onnx --target native")
     exclude, *_ = commands(REPORT, evidence())
-    assert exclude == "octavo quantize model.onnx -o model.int8.onnx --exclude fc5"
+    assert exclude == "octavo quantize model.onnx -o model.int8.excluded.onnx --exclude fc5"
     accurate, *_ = commands(REPORT, outputs(0.05))
     assert accurate.endswith("--recipe int8-accurate")
     assert commands(*CASES["nothing quantized"][:2]) == ["octavo inspect model.onnx --verbose"]  # type: ignore[arg-type]
     native_report = replace(REPORT, target="native", output="m.native.onnx")
-    assert "octavo.onnx.session('m.native.onnx')" in commands(native_report, timed(0.5))[-1]
+    serve = "import octavo.onnx; session = octavo.onnx.session('m.native.onnx')"
+    assert commands(native_report, timed(0.5))[-1] == serve
     assert "--target native" in commands(native_report, evidence())[0]
+
+
+def test_commands_keep_what_the_command_line_was_given() -> None:
+    given = (
+        ("--inputs", "my data.npz"),
+        ("--exclude", "a*"),
+        ("--recipe", "my.yaml"),
+        ("--target", "native"),
+        ("--external-data", ""),
+    )
+    report = replace(REPORT, options=given)
+    kept = "--inputs 'my data.npz' --exclude 'a*' --recipe my.yaml --target native --external-data"
+    exclude, *_ = commands(report, evidence())
+    assert exclude == (
+        f"octavo quantize model.onnx -o model.int8.excluded.onnx {kept} --exclude fc5"
+    )
+    accurate, *_ = commands(report, outputs(0.05))
+    assert "--recipe my.yaml" not in accurate
+    assert accurate.endswith("--target native --external-data --recipe int8-accurate")
+    inputs, *_ = commands(report, Evidence())
+    assert inputs.endswith("--html model.int8.html --inputs 'my data.npz'")
+    missed, *_ = commands(
+        replace(report, verification=replace(REPORT.verification, unreached=("a",))), Evidence()
+    )
+    assert missed.endswith("--inputs data.npz")
+
+
+def test_what_is_in_memory_gets_no_command() -> None:
+    module = replace(REPORT, target="torch", source="BertModel", output="")
+    assert commands(module, Evidence()) == [
+        "import octavo.torch; print(octavo.torch.compare(float_model, model, *inputs))",
+        "octavo.torch.save(model, 'model.safetensors')",
+    ]
+    proto = replace(REPORT, source="(ModelProto)")
+    again, serve = commands(proto, Evidence())
+    assert again == (
+        "octavo.onnx.quantize_dynamic(model, 'model.int8.onnx', check_inputs='data.npz')"
+    )
+    assert serve.startswith("import onnxruntime")
+    assert commands(replace(proto, layers=REPORT.layers[-1:]), Evidence()) == []
+
+
+def test_a_file_for_vnni_says_what_others_need() -> None:
+    vnni, any_cpu = (
+        advice(r, timed(0.5), judged(r, timed(0.5)))[-1].what
+        for r in (REPORT, replace(REPORT, cpu="any"))
+    )
+    assert "on x86 without VNNI or AMX with octavo.onnx.session" in vnni
+    assert any_cpu == "Serve it from Python."
 
 
 def test_pytorch_models_get_commands_that_take_them() -> None:
     module = replace(REPORT, target="torch", source="nets.a:make", output="a.int8.safetensors")
     said = commands(module, Evidence())
     assert said[0].startswith("octavo report nets.a:make a.int8.safetensors --html a.int8.html")
-    assert said[-1] == "model = octavo.torch.load('a.int8.safetensors', nets.a.make)"
+    load = "model = octavo.torch.load('a.int8.safetensors', nets.a.make)"
+    assert said[-1] == f"import octavo.torch, nets.a; {load}"
     folder = replace(REPORT, target="torch", source="bert", output="bert-int8")
-    assert commands(folder, Evidence()) == ["model = AutoModel.from_pretrained('bert-int8')"]
+    texts, load = commands(folder, Evidence())
+    assert texts == "octavo report bert bert-int8 --html bert-int8.html --inputs texts.jsonl"
+    assert load == (
+        "import octavo.torch; from transformers import AutoModel; "
+        "model = AutoModel.from_pretrained('bert-int8')"
+    )
     exported = replace(REPORT, target="native", source="bert", output="bert-int8-native")
     assert commands(exported, Evidence()) == [
-        "session = octavo.onnx.session('bert-int8-native/model.onnx')"
+        "import octavo.onnx; session = octavo.onnx.session('bert-int8-native/model.onnx')"
     ]
 
 
 def test_names_are_quoted_for_the_shell() -> None:
     name = "my model's [1].onnx"
     said = commands(replace(REPORT, source=name, output=f"out {name}"), evidence())
-    assert shlex.split(said[0])[2:5] == [name, "-o", f"out {name}"]
+    assert shlex.split(said[0])[2:5] == [name, "-o", "out my model's [1].excluded.onnx"]

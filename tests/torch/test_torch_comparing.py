@@ -281,3 +281,43 @@ def test_a_model_of_other_sizes_is_refused() -> None:
     other = nn.Sequential(*[nn.Linear(16, 16) if isinstance(m, nn.Linear) else m for m in mlp()])
     with pytest.raises(ModelError, match=r"the quantized model .Sequential. fails on these inputs"):
         compare(mlp(), quantize_dynamic(other), torch.randn(5, 32))
+
+
+class Masked(nn.Module):
+    """Tokens of which a mask hides some: y [b, t, 16] and pooled [b, 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.pooler = nn.Linear(24, 16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        y = self.up(x)
+        return {"y": y, "pooled": self.pooler(y[:, 0])}
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_padding_counts_for_nothing(left: bool) -> None:
+    model, mask = Masked().eval(), torch.tensor([[1] * 8, [0] * 5 + [1] * 3])
+    mask = mask if left else mask.flip(1)
+    with torch.no_grad():
+        model.up.weight[:, 0] = 0
+    x = torch.randn(2, 8, 24)
+    x[..., 0] = torch.where(mask.bool(), 0, 1e3)  # all that is quantized of a hidden row
+    x[:, 0] = torch.randn(2, 24)  # which is pooled
+    quantized = quantize_dynamic(model)
+    whole = compare(model, quantized, x, torch.ones_like(mask))
+    found = compare(model, quantized, x, attention_mask=mask)
+    hidden = int((mask == 0).sum())
+    assert (whole.padding, found.padding) == (0, hidden)
+    before, layer = by_name(whole)["up"], by_name(found)["up"]
+    for theirs, ours in (
+        (whole.outputs[0].difference, found.outputs[0].difference),
+        (before.alone, layer.alone),
+        (before.accumulated, layer.accumulated),
+    ):
+        assert theirs is not None and ours is not None
+        assert theirs.error > 0.01 > 1e-4 > ours.error
+        assert theirs.values - ours.values == 16 * hidden
+    assert layer.inputs is not None and layer.inputs.largest < 10
+    assert found.outputs[1] == whole.outputs[1]  # pooled
+    assert f"1 run on inputs given, without {hidden} rows of padding" in str(found)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import ModelError, pip_install
+from octavo.core.packages import need
+from octavo.errors import ModelError
 
 if TYPE_CHECKING:
     from gguf.constants import GGMLQuantizationType
@@ -88,7 +89,7 @@ def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
     Raises ModelError where the package gguf is missing, and for a file that is none, truncated, of
     another byte order or version, or has a tensor of an unknown type (names the tensor).
     """
-    need_gguf()
+    need("GGUF files need", "gguf")
     where = Path(path)
     try:
         with where.open("rb") as file:
@@ -99,17 +100,6 @@ def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
                 return _Header(where, data, size).read()
     except OSError as error:
         raise ModelError(f"{where} cannot be read: {error.strerror or error}") from error
-
-
-def need_gguf() -> None:
-    """Raises ModelError where the package is not installed."""
-    try:
-        import gguf
-    except ImportError as error:
-        raise ModelError(
-            f"GGUF files need the package gguf, which is not installed: {pip_install('gguf')}"
-        ) from error
-    assert gguf
 
 
 class _Header:

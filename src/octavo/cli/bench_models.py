@@ -57,7 +57,7 @@ def bench_models(models: Sequence[str]) -> list[BenchModel]:
 
 def _opened(model: str, name: str) -> BenchModel:
     if names_checkpoint(model) or is_gguf(model):
-        need_torch()
+        need_torch(model)
         from octavo.torch.bench import BenchFolder
 
         return BenchFolder(model, name)

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from octavo.recipe import Inspection, Recipe, Report
 
-_TAKEN = frozenset("model output to recipe bits size only exclude page force verbose json".split())
+_TAKEN = frozenset(
+    "model output to recipe bits size only exclude no_verify page force verbose json".split()
+)
 _OF_SAMPLES = frozenset({"inputs", "error_feedback"})
 """Options for folders that PyTorch opens alone."""
-_OF_ONNX = frozenset({"cpu", "no_verify"})
+_OF_ONNX = frozenset({"cpu"})
 """Options for folders of ONNX files alone."""
 
 
@@ -44,6 +46,14 @@ def refuse_options(context: typer.Context, model: str, to: To) -> None:
             raise OptionError(f"{option} is for ONNX models; {model} is a checkpoint: leave it out")
         if to is To.TORCH:
             raise OptionError(f"{option} is for --to onnx and --to native: leave it out")
+
+
+def refuse_unused_check(wanted: Wanted) -> None:
+    """Raises OptionError for --no-verify where there is nothing to compare on."""
+    if not wanted.verify and wanted.to is To.TORCH and wanted.inputs is None:
+        raise OptionError(
+            "--no-verify: a folder for PyTorch is compared on --inputs alone: leave it out"
+        )
 
 
 def refuse_to(context: typer.Context, model: str) -> None:
@@ -91,8 +101,9 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
     """Writes the folder `out`; one file, for `octavo.torch.load`, where it ends in .safetensors."""
     from octavo.report.terminal import progress_bar, working
 
+    refuse_unused_check(wanted)
     with working("loading PyTorch"):
-        need_torch()
+        need_torch(model)
     if is_gguf(model) and (wanted.to is not To.TORCH or out.suffix == ".safetensors"):
         raise OptionError(
             f"{model} is a GGUF file, of which a folder for from_pretrained is made: leave --to "
@@ -121,6 +132,7 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
                 exclude=wanted.exclude,
                 inputs=wanted.inputs,
                 error_feedback=wanted.error_feedback,
+                verify=wanted.verify,
                 overwrite=wanted.overwrite,
                 progress=progress,
             )
@@ -145,7 +157,7 @@ def refuse_limits(model: str) -> None:
     from octavo.report.terminal import working
 
     with working("reading the checkpoint"), _stdout_is_ours():
-        need_torch()
+        need_torch(model)
         from octavo.torch.hub.gguf_checkpoint import find_either
         from octavo.torch.hub.libraries import quiet_libraries
 
@@ -159,7 +171,7 @@ def refuse_limits(model: str) -> None:
 
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers, by config.json and the headers of the weights alone."""
-    need_torch()
+    need_torch(model)
     from octavo.torch.hub.libraries import quiet_libraries
 
     if is_gguf(model):

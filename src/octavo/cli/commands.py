@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from octavo.cli.bench import bench
 from octavo.cli.compare import compare
@@ -17,6 +19,7 @@ from octavo.cli.doctor import doctor
 from octavo.cli.quantize import inspect, quantize
 from octavo.cli.report import report
 from octavo.cli.tune import tune
+from octavo.errors import suggest
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "": (
@@ -102,7 +105,29 @@ def epilog(command: str) -> str:
     return f"\b\nExamples:\n{examples}\n{EXIT_CODES}"
 
 
+class _Program(TyperGroup):
+    """Names what a wrong value of an option is like."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = with_near_miss(error.message)
+            raise
+
+
+def with_near_miss(message: str) -> str:
+    """Typer's `'nativ' is not one of 'portable', 'native'.`, and which of them was meant."""
+    found = re.fullmatch(r"(?:Value error, )?'(.*)' is not one of ('.*')\.?", message)
+    if found is None:
+        return message
+    given, known = found[1], re.findall(r"'([^']*)'", found[2])
+    return f"{given!r} is not one of {found[2]}.{suggest(given, known)}"
+
+
 app = typer.Typer(
+    cls=_Program,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -42,7 +42,7 @@ def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
             f"checkpoint's folder, not {floating}"
         )
     if of_torch:
-        need_torch()
+        need_torch(floating, quantized)
         from octavo.torch.comparing.saved_models import compare_saved
 
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for the report

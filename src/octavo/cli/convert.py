@@ -13,10 +13,10 @@ from octavo.cli.options import (
     JsonOption,
     end_if_unchecked,
     exit_codes,
-    free_output,
     operators,
     show,
 )
+from octavo.cli.places import free_output
 from octavo.core.form import Cpu, Target
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def convert_target(
             "-o",
             "--output",
             metavar="OUT",
-            help="The file to write. Default: IN's name with .portable.onnx or .native.onnx in "
-            "the current directory, which must not exist unless --force is given.",
+            help="The file to write, which must not exist unless --force is given. Default: IN's "
+            "name with .portable.onnx or .native.onnx in the current directory.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +69,9 @@ def convert_target(
         from octavo.onnx import convert_target as convert
         from octavo.report.terminal import progress_bar
 
-        out = output or free_output(Path(f"{model.stem}.{to}.onnx"), force=force)
+        read = [model, *([inputs] if inputs else [])]
+        out = output or Path(f"{model.stem}.{to}.onnx")
+        free_output(out, force=force, read=read)
         with progress_bar() as progress:
             done = convert(
                 model,

@@ -18,7 +18,6 @@ from octavo.errors import (
     INTERRUPTED,
     OctavoError,
     OptionError,
-    OutputError,
     RecipeError,
     did_you_mean,
 )
@@ -118,7 +117,8 @@ ComparedInputsOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DATA",
-        help="Inputs to compare on, .npz or .jsonl. Default: made up.",
+        help="Inputs to compare on, .npz or .jsonl; of checkpoints a text a line of a .jsonl, too. "
+        "Default: made up.",
         show_default=False,
     ),
 ]
@@ -141,9 +141,7 @@ TimedThreadsOption = Annotated[
         show_default=False,
     ),
 ]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace the default OUT where it exists.")
-]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace OUT where it exists.")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
 ]
@@ -159,11 +157,21 @@ def show(result: Result, *, json: bool, verbose: bool = False) -> None:
     terminal.show(result, terminal.console(), verbose)
 
 
-def free_output(out: Path, *, force: bool) -> Path:
-    """The default `out`. Raises OutputError where it exists and `force` is not given."""
-    if out.exists() and not force:
-        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
-    return out
+_NO_CHOICES = frozenset("model output page shape threads force verbose json".split())
+
+
+def given_options(context: typer.Context) -> tuple[tuple[str, str], ...]:
+    """Those on the command line that say what to make, by their names; "" stands for a switch."""
+    found = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE" or name in _NO_CHOICES:
+            continue
+        value, option = context.params[name], max(parameter.opts, key=len)
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            found.append((option, "" if one is True else str(getattr(one, "value", one))))
+    return tuple(found)
 
 
 def end_if_unchecked(status: str) -> None:

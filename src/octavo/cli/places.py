@@ -1,16 +1,16 @@
-"""Files that a command writes beside its output: recipes, pages and plots."""
+"""Files that a command writes: its output, and recipes, pages and plots beside it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from octavo.errors import OptionError, pip_install
+from octavo.core.packages import need
+from octavo.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
     from octavo.report.plots.style import Plot
@@ -28,6 +28,27 @@ def plot_option(what: str) -> Any:
     )
 
 
+def free_output(out: Path, *, force: bool, read: Sequence[Path] = ()) -> Path:
+    """`out`. Raises OutputError where it is a file that exists and `force` is not given.
+
+    What is wrong with a folder, or with one of the files that are `read`, is said elsewhere.
+    """
+    if not force and _is_file(out) and not any(_is_same(out, other) for other in read):
+        raise OutputError(f"{out} exists; name another with -o, or give --force to replace it")
+    return out
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return _is_file(other) and one.samefile(other)
+
+
 def check_places(
     taken: Sequence[Path],
     *,
@@ -42,9 +63,8 @@ def check_places(
     """
     from octavo.files.staging import Staging
 
-    if page is not None and find_spec("jinja2") is None:
-        how = pip_install("jinja2")
-        raise OptionError(f"{page_option} needs jinja2, which is not installed: {how}")
+    if page is not None:
+        need(f"{page_option} needs", "jinja2", error=OptionError)
     others = list(taken)
     for named, path, suffixes in (
         ("--recipe-out", recipe, (".yaml", ".yml")),
@@ -60,14 +80,7 @@ def check_places(
         Staging(path, [other for other in others if other.is_file()])
         others.append(path)
     if plot is not None:
-        _need_matplotlib()
-
-
-def _need_matplotlib() -> None:
-    from octavo.report.plots.style import missing
-
-    if why := missing():
-        raise OptionError(f"--plot needs {why}")
+        need("--plot needs", "matplotlib", error=OptionError)
 
 
 def write_plot(path: Path | None, draw: Callable[[], Plot | None]) -> None:

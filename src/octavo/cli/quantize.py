@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,12 +28,12 @@ from octavo.cli.options import (
     chosen_recipe,
     end_if_unchecked,
     exit_codes,
-    free_output,
+    given_options,
     operators,
     shape_of,
     show,
 )
-from octavo.cli.places import check_places
+from octavo.cli.places import check_places, free_output
 from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import OptionError
 from octavo.files.checkpoints import is_gguf, names_checkpoint
@@ -58,12 +60,12 @@ def quantize(
             "-o",
             "--output",
             metavar="OUT",
-            help="The file to write; one that exists is replaced once the new one is complete. "
-            "Default: IN's name with .int8.onnx (.int8.native.onnx for target native, .fp16.onnx "
-            "for float16; .safetensors for PyTorch) in the current directory, which must not exist "
-            "unless --force is given. Of a checkpoint the folder to write, which must be empty or "
-            "not exist; with --force one that Octavo wrote is replaced. Default: IN's name with "
-            "-int8, -int8-onnx or -int8-native.",
+            help="The file to write, which must not exist unless --force is given: then it is "
+            "replaced once the new one is complete. Default: IN's name with .int8.onnx "
+            "(.int8.native.onnx for target native, .fp16.onnx for float16; .safetensors for "
+            "PyTorch) in the current directory. Of a checkpoint the folder to write, which must be "
+            "empty or not exist; with --force one that Octavo wrote is replaced. Default: IN's "
+            "name with -int8, -int8-onnx or -int8-native.",
             show_default=False,
         ),
     ] = None,
@@ -161,10 +163,11 @@ def quantize(
 
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
     no partial OUT is left. The report goes to stdout. PyTorch models are written for
-    octavo.torch.load and not checked; of the options, --ops, --inputs, --error-feedback, --cpu,
-    --target, --format, --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and
-    --threads are for ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files,
-    and --inputs and --error-feedback for those that stay PyTorch's, too.
+    octavo.torch.load, and checkpoints that stay PyTorch's are checked on --inputs alone. Of the
+    options, --ops, --inputs, --error-feedback, --cpu, --target, --format, --external-data,
+    --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for ONNX alone, but
+    --no-verify for checkpoints, --cpu for those that become ONNX files, and --inputs and
+    --error-feedback for those that stay PyTorch's, too.
     """
     with exit_codes(), operators(custom_ops, model):
         if names_checkpoint(model) or is_gguf(model):
@@ -179,7 +182,7 @@ def quantize(
             wanted = checkpoints.Wanted(
                 *(to, chosen, only, exclude, cpu, not no_verify, force, inputs, error_feedback)
             )
-            made = checkpoints.quantize(model, out, wanted)
+            made = replace(checkpoints.quantize(model, out, wanted), options=given_options(context))
             show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How(), measure=False)
             return
@@ -190,11 +193,12 @@ def quantize(
                 chosen_recipe(recipe), bits, size, None, partial(torch_models.inspect, model)
             )
             name = model.rpartition(".")[2].rpartition(":")[2]
-            out = output or _default_output(name, "safetensors", chosen, force)
+            out = free_output(output or _default_output(name, "safetensors", chosen), force=force)
             check_places([out], page=page)
             made = torch_models.quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
+            made = replace(made, options=given_options(context))
             show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How())
             return
@@ -211,8 +215,10 @@ def quantize(
             lambda some: inspect_model(Path(model), some, **form),
         )
         suffix = "native.onnx" if target is Target.NATIVE else "onnx"
-        out = output or _default_output(Path(model).stem, suffix, chosen, force)
-        check_places([Path(model), out, *([inputs] if inputs else [])], page=page)
+        read = [Path(model), *([inputs] if inputs else [])]
+        out = output or _default_output(Path(model).stem, suffix, chosen)
+        free_output(out, force=force, read=read)
+        check_places([*read, out], page=page)
 
         with progress_bar() as progress:
             report = fewest_bits(
@@ -234,6 +240,7 @@ def quantize(
                     allow_nothing=allow_nothing,
                 ),
             )
+        report = replace(report, options=given_options(context))
         show(report, json=json, verbose=verbose)
         _write_page(report, page, model, how, measure=not no_verify)
         end_if_unchecked(report.verification.status)
@@ -297,13 +304,15 @@ def _write_page(
     if page is None:
         return
     from octavo.cli.evidence import evidence
-    from octavo.report.html import report_html, write_html
+    from octavo.report.html import in_short, report_html, write_html
 
     write_html(report_html(report), page)  # whatever comes of measuring
+    found = None
     if report.quantized and measure:
         found = evidence(model, Path(report.output), how)
         write_html(report_html(report, found), page)
+    print(f"{page} is written: {in_short(report, found)}", file=sys.stderr)  # noqa: T201
 
 
-def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path:
-    return free_output(Path(f"{stem}.{checkpoints.kind_of(recipe)}.{suffix}"), force=force)
+def _default_output(stem: str, suffix: str, recipe: Recipe) -> Path:
+    return Path(f"{stem}.{checkpoints.kind_of(recipe)}.{suffix}")

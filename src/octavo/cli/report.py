@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json as json_module
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 def run(floating: str, quantized: Path, page: Path, how: How) -> None:
     """Measures, and writes the page."""
-    from octavo.report.html import report_html, write_html
+    from octavo.report.html import in_short, report_html, write_html
 
     files = [Path(floating), quantized, *([how.inputs] if how.inputs else [])]
     check_places(files, page=page, page_option="--html")
@@ -42,8 +44,30 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # a factory may print
         stored = stored_report(floating, quantized)
     if stored is not None:
-        stored = replace(stored, seconds=perf_counter() - start)
+        options = (*told(stored), *((("--inputs", str(how.inputs)),) if how.inputs else ()))
+        stored = replace(stored, seconds=perf_counter() - start, options=options)
     write_html(report_html(stored, found), page)
+    print(f"{page} is written: {in_short(stored, found)}")  # noqa: T201
+
+
+def told(report: Report) -> Iterator[tuple[str, str]]:
+    """The options of octavo quantize that a file tells; of a recipe's file the place to name it."""
+    from octavo.recipe import PRESETS
+    from octavo.recipe.plan import EXCLUDED
+
+    name = report.recipe.get("name", "")
+    if name not in ("int8", "default"):
+        yield "--recipe", name if name in PRESETS else "RECIPE.yaml"
+    for option, value, default in (
+        ("--target", report.target, "portable"),
+        ("--cpu", report.cpu, "vnni"),
+        ("--format", report.quant_format, "qoperator"),
+    ):
+        if value and value != default and report.target != "torch":
+            yield option, value
+    for outcome in report.left_float:
+        if outcome.reason == EXCLUDED:
+            yield "--exclude", glob.escape(outcome.layer.name)
 
 
 def stored_report(floating: str, quantized: Path) -> Report | None:
@@ -143,6 +167,7 @@ def report(
     with exit_codes(), operators(custom_ops, floating):
         if Path(floating).suffix == ".json" and quantized is None:
             from_json(Path(floating), html, How(inputs, shape, threads, seconds))
+            print(f"{html} is written")  # noqa: T201
         elif quantized is None:
             raise OptionError(
                 f"{floating} alone gives no page: name the quantized model behind it, octavo "
@@ -150,4 +175,3 @@ def report(
             )
         else:
             run(floating, quantized, html, How(inputs, shape, threads, seconds))
-        print(f"{html} is written")  # noqa: T201

@@ -57,7 +57,7 @@ def quantize(
     from octavo.report.terminal import progress_bar, working
 
     with working("loading PyTorch"):
-        need_torch()
+        need_torch(model)
         from octavo.torch import quantize_dynamic, report, save
         from octavo.torch.plan import selected
         from octavo.torch.quantize import check_float
@@ -86,7 +86,7 @@ def quantize(
 
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers of what the factory makes."""
-    need_torch()
+    need_torch(model)
     from octavo.torch import inspect as inspect_model
 
     return replace(inspect_model(_made_by(model), recipe), model=model)

@@ -23,7 +23,7 @@ from octavo.cli.options import (
     operators,
     shape_of,
 )
-from octavo.cli.places import check_places, plot_option, write_plot
+from octavo.cli.places import check_places, free_output, plot_option, write_plot
 from octavo.core.form import Cpu, Target
 from octavo.errors import INTERRUPTED, OptionError, OutputError
 
@@ -89,9 +89,9 @@ def tune(
             "-o",
             "--output",
             metavar="OUT",
-            help="The model to write, if the criterion is met. Default: MODEL's name with "
-            ".tuned.onnx (.tuned.safetensors for PyTorch) in the current directory, which must "
-            "not exist unless --force is given.",
+            help="The model to write, if the criterion is met; it must not exist unless --force is "
+            "given. Default: MODEL's name with .tuned.onnx (.tuned.safetensors for PyTorch) in the "
+            "current directory.",
             show_default=False,
         ),
     ] = None,
@@ -208,9 +208,10 @@ def tune(
             layers = [decision.layer for decision in tuned.decisions(base)]
             given = arguments(config, base, layers)
             tuning.measure_by(given, config, evaluate, data)
-            out = output or tuning.default_output(model, tuned, force=force)
-            taken = [conf, Path(model), *([data] if data else []), out]
-            check_places(taken, recipe=recipe_out, page=report, plot=plot)
+            read = [conf, Path(model), *([data] if data else [])]
+            out = output or tuning.default_output(model, tuned)
+            free_output(out, force=force, read=read)
+            check_places([*read, out], recipe=recipe_out, page=report, plot=plot)
             executor = None if dask is None else stack.enter_context(tuning.on_dask(dask))
             view = stack.enter_context(TuningView())
             for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):

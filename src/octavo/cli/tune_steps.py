@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli import options
-from octavo.errors import OptionError, pip_install
+from octavo.core.packages import need
+from octavo.errors import OptionError
 from octavo.front_ends import names_factory, names_torch, refuse_gguf, target_of
 
 if TYPE_CHECKING:
@@ -111,10 +112,10 @@ def tuned_model(
     )
 
 
-def default_output(model: str, target: Target, *, force: bool) -> Path:
+def default_output(model: str, target: Target) -> Path:
     """A name after the model's, in the current folder."""
     stem = model.rpartition(":")[2] if names_factory(model) else Path(model).stem
-    return options.free_output(Path(f"{stem}.tuned{target.output_suffix}"), force=force)
+    return Path(f"{stem}.tuned{target.output_suffix}")
 
 
 def with_recipe(
@@ -148,12 +149,9 @@ def _write_recipe(
 @contextlib.contextmanager
 def on_dask(address: str) -> Iterator[Executor]:
     """The cluster at `address` as an executor."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise OptionError(
-            f"--dask needs Dask, which is not installed: {pip_install('distributed')}"
-        ) from None
+    need("--dask needs", "distributed", error=OptionError)
+    from distributed import Client
+
     try:
         client = Client(address, timeout="5s", set_as_default=False)
     except (OSError, ValueError) as error:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from octavo.errors import InputDataError, brief
+
+Shapes = Mapping[str, Sequence[int]]
+"""By names of inputs."""
 
 GIVE = "give a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings"
 
@@ -65,3 +68,37 @@ def batch(feed: Mapping[str, Any]) -> int:
     first = {np.shape(array)[:1] for array in feed.values()}
     (only,) = first if len(first) == 1 else ((),)
     return max(1, *only) if only else 1
+
+
+def fitting_shapes(shapes: Shapes, runs: Callable[[Shapes], Mapping[str, Any] | None]) -> str:
+    """What to give in place of `shapes` that a model does not run on, in words; mostly not "".
+
+    `runs` makes up inputs of some shapes, and returns what the model ran on, or None. Lengths, the
+    second axes, are shortened until it runs: tables of positions have an end.
+    """
+    longest = max((shape[1] for shape in shapes.values() if len(shape) > 1), default=1)
+    low, high = min(_SHORT, longest // 2), longest
+    if low and runs(_cut(shapes, longest, low)) is not None:
+        while high - low > 1:
+            middle = (low + high) // 2
+            if runs(_cut(shapes, longest, middle)) is None:
+                high = middle
+            else:
+                low = middle
+        fits = {name: np.empty(shape) for name, shape in _cut(shapes, longest, low).items()}
+        return f"it runs on {shape_text(fits)} and on nothing longer"
+    made = runs({})
+    return "" if made is None else f"it runs on {shape_text(made)}, for example"
+
+
+_SHORT = 8
+
+
+def _cut(shapes: Shapes, longest: int, length: int) -> dict[str, tuple[int, ...]]:
+    """`shapes` with `length` in the place of the second axes that are the `longest`."""
+    return {
+        name: (shape[0], length, *shape[2:])
+        if len(shape) > 1 and shape[1] == longest
+        else tuple(shape)
+        for name, shape in shapes.items()
+    }

@@ -52,7 +52,8 @@ class Tally:
 
     What counts are elements at which the reference is finite. `values` is how many there are,
     `non_finite` at how many of them the other is not; `reference_non_finite` are the elements that
-    are left out, as the reference itself is not finite there.
+    are left out, as the reference itself is not finite there. Where both are the same infinity,
+    which is how a model hides a class, they agree, and count for nothing.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class Tally:
     def _add(self, a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> None:
         known, both = np.isfinite(a), np.isfinite(a) & np.isfinite(b)
         self.values += int(known.sum())
-        self.reference_non_finite += int(a.size - known.sum())
+        self.reference_non_finite += int((~known & (a != b)).sum())
         self.non_finite += int(known.sum() - both.sum())
         a, b = a[both], b[both]
         difference = b - a
@@ -85,8 +86,9 @@ class Tally:
 
     @property
     def error(self) -> float:
-        """`octavo.core.metrics.relative_error` of all as one; infinite for a non-finite other."""
-        if self.non_finite:
+        """`octavo.core.metrics.relative_error` of all as one; infinite for a non-finite other, and
+        where nothing of the reference is finite: of what was not compared nothing is known."""
+        if self.non_finite or (not self.values and self.reference_non_finite):
             return math.inf
         if self._signal == 0.0 or not math.isfinite(self._noise):
             return 0.0 if self._noise == 0.0 else math.inf
@@ -94,8 +96,8 @@ class Tally:
 
     @property
     def sqnr_db(self) -> float:
-        """`octavo.core.metrics.sqnr_db` of all as one; -inf for a non-finite other."""
-        return -math.inf if self.non_finite else sqnr_db(self._signal, self._noise)
+        """`octavo.core.metrics.sqnr_db` of all as one; -inf where the error is infinite."""
+        return -math.inf if math.isinf(self.error) else sqnr_db(self._signal, self._noise)
 
     @property
     def cosine(self) -> float | None:

@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 Progress = Callable[[str, int, int], None]
@@ -20,6 +20,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 _PATIENCE = 2.0  # seconds before anything is said
 _EVERY = 0.25  # seconds between two drawings
+_CLEAR = "\r\x1b[K"
 _one_at_a_time = threading.Lock()
 
 
@@ -31,7 +32,7 @@ def says_progress(call: Call) -> Call:
     """Gives `call`, where its `progress` is None, one that a terminal's stderr shows.
 
     Nothing is said in the first two seconds, nor where stderr is no terminal; the line is gone when
-    the call ends. Of calls inside of each other the outer one speaks.
+    the call ends. Of calls inside of each other, or in several threads, the first one speaks.
     """
 
     @functools.wraps(call)
@@ -44,23 +45,46 @@ def says_progress(call: Call) -> Call:
     return cast("Call", speaking)
 
 
+def is_watched(stream: Any) -> bool:
+    """Whether `stream` is an open terminal; whatever a program put in stderr's place is none."""
+    try:
+        return bool(stream.isatty())
+    except Exception:  # noqa: BLE001 - None, closed, or an object of somebody else's
+        return False
+
+
+@contextlib.contextmanager
+def speaks_alone() -> Iterator[bool]:
+    """Whether nobody else draws on the terminal; meanwhile nobody else will."""
+    free = _one_at_a_time.acquire(blocking=False)
+    try:
+        yield free
+    finally:
+        if free:
+            _one_at_a_time.release()
+
+
 @contextlib.contextmanager
 def shown(stage: str) -> Iterator[Progress]:
     """A progress that is shown where somebody looks; it begins with `stage`."""
     stream = sys.stderr
-    if stream is None or not stream.isatty() or not _one_at_a_time.acquire(blocking=False):
+    if not is_watched(stream):
         yield quiet
         return
-    try:
+    with speaks_alone() as free:
+        if not free:
+            yield quiet
+            return
         line = _Line(stream, stage)
         with line:
             yield line.advance
-    finally:
-        _one_at_a_time.release()
 
 
 class _Line:
-    """One line of a terminal, drawn by a thread of its own: stages may take minutes."""
+    """One line of a terminal, drawn by a thread of its own: stages may take minutes.
+
+    While it stands there, what others write to stdout and stderr takes its place.
+    """
 
     def __init__(self, stream: Any, stage: str) -> None:
         self._stream, self._stage = stream, stage
@@ -68,6 +92,10 @@ class _Line:
         self._drawn = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="octavo progress", daemon=True)
+        self._replaced: list[tuple[str, _Beside]] = []
+        self.lock = threading.RLock()
+        self.in_the_way = False
+        """Whether somebody else's line is not at its end yet."""
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -75,21 +103,67 @@ class _Line:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
+        for name, beside in self._replaced:
+            if getattr(sys, name, None) is beside:
+                setattr(sys, name, beside.stream)
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Says it at the next drawing."""
         self._stage = f"{stage} {done:,} of {total:,}" if total > 1 else stage
 
+    def clear(self) -> None:
+        """Takes it away until the next drawing."""
+        if self._drawn:
+            self._write(_CLEAR)
+            self._drawn = False
+
     def _run(self) -> None:
         wait = _PATIENCE
         while not self._over.wait(wait):
+            if not self._replaced:
+                self._stand_beside()
             wait = _EVERY
-            self._write(f"\r\x1b[K{self._stage}, {time.monotonic() - self._began:.0f} s")
-            self._drawn = True
-        if self._drawn:
-            self._write("\r\x1b[K")
+            with self.lock:
+                if not self.in_the_way:
+                    self._drawn = True
+                    seconds = time.monotonic() - self._began
+                    self._write(f"{_CLEAR}{self._stage}, {seconds:.0f} s")
+        with self.lock:
+            self.clear()
+
+    def _stand_beside(self) -> None:
+        for name in ("stderr", "stdout"):
+            stream = getattr(sys, name, None)
+            if stream is self._stream or (name == "stdout" and is_watched(stream)):
+                beside = _Beside(stream, self)
+                setattr(sys, name, beside)
+                self._replaced.append((name, beside))
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the terminal is gone, or closed
+        with contextlib.suppress(Exception):  # the terminal is gone, closed, or a strange one
             self._stream.write(text)
             self._stream.flush()
+
+
+class _Beside:
+    """A stream that shares its terminal with a line: the line goes before a text comes."""
+
+    def __init__(self, stream: Any, line: _Line) -> None:
+        self.stream, self._line = stream, line
+
+    def write(self, text: str) -> Any:
+        """As the stream's."""
+        with self._line.lock:
+            self._line.clear()
+            written = self.stream.write(text)
+            if text:
+                self._line.in_the_way = not text.endswith("\n")
+        return written
+
+    def writelines(self, texts: Iterable[str]) -> None:
+        """As the stream's."""
+        for text in texts:
+            self.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)

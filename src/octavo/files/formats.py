@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import listed
+from octavo.files.checkpoints import PARTS
 
 HEAD = 512  # bytes that tell a format
 SHOWN = 3  # files of a folder that are named
@@ -195,6 +196,10 @@ def _archive(path: Path) -> Found:
     return _ZIP
 
 
+def _held(folder: Path) -> str:
+    return listed(sorted(path.name for path in folder.iterdir()), SHOWN) or "nothing"
+
+
 def _folder(path: Path) -> str:
     """What a directory is, and what to give in its place."""
     # Hubs put the models in a folder of their own, too.
@@ -209,5 +214,9 @@ def _folder(path: Path) -> str:
     elif any(p.suffix in (".safetensors", ".bin", ".pt", ".pth") for p in path.iterdir()):
         found = _WEIGHTS
     if found is None:
-        return f"{path} is a directory without an .onnx file; give the path of one"
+        return (
+            f"{path} is a directory without an .onnx file, and no checkpoint of transformers: it "
+            f"holds {_held(path)}. Give the path of an .onnx file, or a checkpoint's folder, with "
+            f"{PARTS}"
+        )
     return f"{path} is a directory, of {found.what}, and not an ONNX model: {found.do}"

@@ -27,6 +27,8 @@ from octavo.files.metadata import metadata
 PREFIX = ".octavo-staging-"
 DATA_FILE = "octavo.data_file"  # metadata key: the data file that belongs to a model
 _JOURNAL = "commit.json"
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Of whatever is written: nobody meets these while reading."""
 _T = TypeVar("_T", bound="StagedOutput")
 ASIDE = "aside"  # holds the folder that a new one is about to replace
 
@@ -61,6 +63,8 @@ class StagedOutput:
         trace: TracebackType | None,
     ) -> None:
         self._remove()
+        if isinstance(error, Exception) and (said := self._in_words(error)) is not None:
+            raise said from error
 
     @property
     def files(self) -> Path:
@@ -71,6 +75,17 @@ class StagedOutput:
     def _first(self) -> Path:
         """The folder that is made on the way in."""
         return self.files
+
+    def _in_words(self, error: Exception) -> OutputError | None:
+        """An error of the disk, whoever met it in whichever form, as that of the output."""
+        if isinstance(error, OutputError):
+            said = str(error).replace(str(self.files), str(self.out.parent))
+            return OutputError(said) if said != str(error) else None
+        for code in _OF_THE_DISK:
+            what = os.strerror(code)
+            if (isinstance(error, OSError) and error.errno == code) or what in str(error):
+                return output_error(OSError(code, what), self.out)
+        return None
 
     def _remove(self) -> None:
         try:

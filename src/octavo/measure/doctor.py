@@ -6,12 +6,13 @@ import importlib
 import importlib.metadata as dist
 import platform
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from octavo.core.cpu import made_by_amd, release, saturates, uses_vnni
 from octavo.core.layer import Kind
-from octavo.errors import pip_install
+from octavo.core.packages import OPTIONAL, OptionalPackage, pip_install
 from octavo.measure.kernel_tables import kernel_tables, slower_by_choice, work_of_layers
 from octavo.results.diagnosis import Diagnosis, Finding, Kernels, KernelTable, Package
 from octavo.results.stored import outcomes_from_json
@@ -19,9 +20,13 @@ from octavo.results.stored import outcomes_from_json
 _TOLD = ("recipe", "target")
 LONGEST = 200  # characters of an entry of a file's metadata; longer ones are for programs
 _FIRST = ("numpy", "onnx", "onnx-ir", "onnxruntime")
-_OPTIONAL = ("torch",)
-# Builds of ONNX Runtime that install the same module under other distribution names.
-_RUNTIME_BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
+# Builds that install the same module under other distribution names.
+_BUILDS = {
+    "onnxruntime": (
+        *("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"),
+    ),
+    "tensorflow-cpu": ("tensorflow-cpu", "tensorflow"),
+}
 
 
 def diagnose(
@@ -109,31 +114,31 @@ def kernels(features: Sequence[str]) -> Kernels:
 def check_packages(
     requirements: Sequence[str], installed: Callable[[str], str | None]
 ) -> list[Package]:
-    """One entry for each distribution in `requirements` (of `importlib.metadata`) that matters.
-
-    Those of extras count only where named in `_OPTIONAL`.
-    """
+    """What `requirements` (of `importlib.metadata`) ask for, then what some uses take besides."""
     found: dict[str, Package] = {}
     for line in requirements:
         specifier, _, marker = line.partition(";")
         match = re.match(r"\s*([A-Za-z0-9._-]+)\s*(?:\[.*\])?\s*\(?([^)]*)\)?", specifier)
-        if match is None:
-            continue
-        name, needs = match[1], match[2].strip()
-        required = "extra" not in marker
-        if name not in found and (required or name in _OPTIONAL):
-            found[name] = Package(name, installed(name), needs, required)
+        if match is not None and "extra" not in marker:
+            name, needs = match[1], match[2].strip()
+            install = f"pip install {shlex.quote(name + needs)}"
+            found[name] = Package(name, installed(name), needs, True, install)
     order = {name: i for i, name in enumerate(_FIRST)}
-    return sorted(found.values(), key=lambda p: (not p.required, order.get(p.name, len(order))))
+    required = sorted(found.values(), key=lambda p: order.get(p.name, len(order)))
+    return [*required, *(_optional(package, installed) for package in OPTIONAL)]
+
+
+def _optional(package: OptionalPackage, installed: Callable[[str], str | None]) -> Package:
+    name, needs = package.bare_name, f">={package.least}" if package.least else ""
+    install = pip_install(package.module)
+    return Package(name, installed(name), needs, False, install, package.purpose)
 
 
 def package_findings(packages: Sequence[Package]) -> list[Finding]:
     """What is missing or older than needed, each with the pip command that mends it."""
     findings = []
     for p in packages:
-        fix = f"{sys.executable} -m pip install '{p.name}{p.needs}'"
-        if p.name == "torch":
-            fix = f"{sys.executable} -m {pip_install('torch')}"
+        fix = f"{sys.executable} -m {p.install}"
         if p.installed is None:
             if p.required:
                 findings.append(Finding("problem", f"{p.name} is not installed", fix))
@@ -174,7 +179,7 @@ def file_findings(
 
 def installed_version(name: str) -> str | None:
     """The version of the distribution `name`, None where it is not installed."""
-    for candidate in _RUNTIME_BUILDS if name == "onnxruntime" else (name,):
+    for candidate in _BUILDS.get(name, (name,)):
         try:
             return dist.version(candidate)
         except dist.PackageNotFoundError:
@@ -186,7 +191,7 @@ def _requirements() -> list[str]:
     try:
         return dist.requires("octavo") or []
     except dist.PackageNotFoundError:  # run from a source tree: name what matters, any version
-        return [*_FIRST, *(f'{name}; extra == "{name}"' for name in _OPTIONAL)]
+        return list(_FIRST)
 
 
 def _import_findings(packages: Sequence[Package]) -> list[Finding]:

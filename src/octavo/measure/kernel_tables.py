@@ -33,13 +33,13 @@ class _Table:
 
 _X86, _ARM = "x86-64", "arm64"
 TABLES = (
-    _Table("amx", _X86, "Intel Xeon since 2023", (1.21, 10.27), feature="amxint8"),
+    _Table("amx", _X86, "Intel Xeon since 2023", (1.39, 10.87), feature="amxint8"),
     _Table(
-        "avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.20, 4.76), (1.33, 2.52)
+        "avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.42, 4.70), (1.33, 2.52)
     ),
-    _Table("avxvnni", _X86, "Intel Core since 2021", (1.08, 2.46)),
+    _Table("avxvnni", _X86, "Intel Core since 2021", (1.32, 2.44)),
     _Table("avx512vnni256", _X86, "those of avx512vnni, by OCTAVO_ISA, in 256-bit vectors"),
-    _Table("avx512", _X86, "Intel Xeon since 2017", (0.89, 1.34), (1.18, 1.15)),
+    _Table("avx512", _X86, "Intel Xeon since 2017", (1.02, 1.32), (1.18, 1.15)),
     _Table("avx2", _X86, "Intel since 2013, AMD since 2017", (1.0, 1.0), (1.0, 1.0)),
     _Table("neon_i8mm", _ARM, "ARM's servers since 2021, Apple since 2022"),
     _Table("neon", _ARM, "most 64-bit ARM since 2018"),

@@ -6,7 +6,6 @@ batches. What cannot be read raises InputDataError with the path, and the line o
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import zipfile
@@ -18,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import InputDataError, OptionError, brief, did_you_mean, pip_install
+from octavo.core.packages import need
+from octavo.errors import InputDataError, OptionError, brief, did_you_mean
 from octavo.measure.data import Batch, Dataset, Feed, array, label_name, split_label
 
 BATCH_SIZE = 32
@@ -292,8 +292,5 @@ READERS: dict[str, Callable[[Path, str | None, int], Iterator[Batch]]] = {
 
 def require_library(path: Path) -> None:
     """Raises OptionError where `path` needs a library that is not installed."""
-    if path.suffix in (".csv", ".parquet") and importlib.util.find_spec("pyarrow") is None:
-        raise OptionError(
-            f"data {path}: {path.suffix} is read with pyarrow, which is not installed: "
-            f"{pip_install('pyarrow')}"
-        )
+    if path.suffix in (".csv", ".parquet"):
+        need(f"data {path}: {path.suffix} needs", "pyarrow", error=OptionError)

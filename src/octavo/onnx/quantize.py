@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 
 from octavo.core.form import Form
-from octavo.core.progress import Progress, quiet, says_progress
+from octavo.core.progress import Progress, quiet, says_progress, shown
 from octavo.errors import OptionError
 from octavo.files.staging import Staging
 from octavo.graph.analysis.walk import opset_of
@@ -190,6 +190,7 @@ def _refuse_unused(inputs: bool, error_feedback: bool) -> None:
         )
 
 
+@shown("inspecting")
 def inspect(
     model_input: str | Path | onnx.ModelProto,
     recipe: str | Path | Recipe | None = None,

@@ -14,6 +14,9 @@ from octavo.recipe.mix import USUAL, Mix, Rest, is_grouped, like, mixed, mixes
 from octavo.recipe.recipe import Origin, Recipe, Rule
 from octavo.recipe.scheme import Scheme, WeightScheme
 
+EXCLUDED = "excluded by name"
+"""The reason of a layer that a user left float."""
+
 
 @dataclass(frozen=True)
 class Decision:

@@ -17,6 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from octavo.core.progress import is_watched, speaks_alone
 from octavo.results import page
 from octavo.results.page import Line, Part, plain_text
 
@@ -28,7 +29,7 @@ _LEAST = 12  # columns of a text that folds, below which nobody can read it
 
 def console(stderr: bool = False) -> Console:
     """A console for stdout or stderr that styles nothing where NO_COLOR is set or no one looks."""
-    watched = (sys.stderr if stderr else sys.stdout).isatty()
+    watched = is_watched(sys.stderr if stderr else sys.stdout)
     styled = watched and not os.environ.get("NO_COLOR")
     return Console(
         stderr=stderr,
@@ -95,11 +96,21 @@ def _needs(table: Table, to: Console) -> int:
 def progress_bar() -> Iterator[Progress | None]:
     """A callback `(stage, done, total)` that draws a bar on stderr, and takes it away at the end.
 
-    None where stderr is not a terminal. A total of 0 means that nobody knows.
+    None where stderr is not a terminal, or another is shown. A total of 0 means that nobody knows.
     """
-    if not sys.stderr.isatty():
+    if not is_watched(sys.stderr):
         yield None
         return
+    with speaks_alone() as free:
+        if not free:
+            yield None
+            return
+        with _bar() as advance:
+            yield advance
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Progress]:
     bar = rich_progress.Progress(
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),

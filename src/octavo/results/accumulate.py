@@ -8,6 +8,7 @@ from typing import Any
 
 from octavo.core.extent import Extent
 from octavo.core.metrics import Agreement, Tally, holds_numbers, is_unit
+from octavo.core.padding import Padding
 from octavo.results.comparison import OUTLIERS, Difference, LayerDifference, OutputDifference, Range
 
 _VECTORS = re.compile("hidden|embed|pooled|pooler|feature|latent|encod", re.IGNORECASE)
@@ -20,15 +21,17 @@ class Output:
         self._name, self._note = name, ""
         self._tally, self._same = Tally(), Agreement()
         self._scores = scores and _VECTORS.search(name) is None
-        self._unit = True
+        self._unit, self._numbers = True, 0
 
-    def add(self, reference: Any, other: Any) -> None:
+    def add(self, reference: Any, other: Any, padding: Padding) -> None:
         """One run; what is no array of numbers, or of another shape, is noted."""
         if not (holds_numbers(reference) and holds_numbers(other)):
             self._note = "it holds no numbers"
         elif reference.shape != other.shape:
             self._note = _shapes(reference, other)
         else:
+            reference, other = padding.seen(self._name, reference, other)
+            self._numbers += reference.size
             self._tally.add(reference, other)
             self._same.add(reference, other)
             self._unit = self._unit and is_unit(reference)
@@ -36,13 +39,17 @@ class Output:
     def found(self) -> OutputDifference:
         """What was counted."""
         difference = Difference.of(self._tally)
-        note = self._note or ("" if difference else "it is empty")
+        nothing = "it holds no finite numbers" if self._numbers else "it is empty"
+        note = self._note or ("" if difference else nothing)
         scores = self._scores and not (self._unit and difference is not None)
         return OutputDifference(self._name, difference, self._same.share, note, scores)
 
 
 class LayerErrors:
-    """One layer over all runs: alone, accumulated, and the ranges of its inputs and weights."""
+    """One layer over all runs: alone, accumulated, and the ranges of its inputs and weights.
+
+    The `padding` of a run counts for nothing.
+    """
 
     def __init__(self) -> None:
         self._alone, self._accumulated = Tally(), Tally()
@@ -50,21 +57,21 @@ class LayerErrors:
         self._weights = Extent(OUTLIERS)
         self._notes: dict[str, None] = {}
 
-    def multiplied(self, name: str, array: Any) -> None:
+    def multiplied(self, name: str, array: Any, padding: Padding) -> None:
         """What the layer multiplies in the float model: a tensor, by a name of its own."""
-        self._inputs[name].add(array)
+        self._inputs[name].add(*padding.seen(name, array, layer=True))
 
     def weights(self, array: Any) -> None:
         """One of the layer's weights in the float model."""
         self._weights.add(array)
 
-    def alone(self, reference: Any, other: Any) -> None:
+    def alone(self, reference: Any, other: Any, padding: Padding) -> None:
         """An output of the layer in the float model, and of the quantized one fed the same."""
-        self._add(self._alone, reference, other, "alone")
+        self._add(self._alone, reference, other, padding, "alone")
 
-    def accumulated(self, reference: Any, other: Any) -> None:
+    def accumulated(self, reference: Any, other: Any, padding: Padding) -> None:
         """An output of the layer in the float model, and in the quantized one as it runs."""
-        self._add(self._accumulated, reference, other, "accumulated")
+        self._add(self._accumulated, reference, other, padding, "accumulated")
 
     def note(self, text: str) -> None:
         """Says something of the layer, once."""
@@ -88,13 +95,13 @@ class LayerErrors:
             Range.of(self._weights),
         )
 
-    def _add(self, tally: Tally, reference: Any, other: Any, which: str) -> None:
+    def _add(self, tally: Tally, reference: Any, other: Any, padding: Padding, which: str) -> None:
         if not (holds_numbers(reference) and holds_numbers(other)):
             return
         if reference.shape != other.shape:
             self.note(f"{which}: {_shapes(reference, other)}")
         else:
-            tally.add(reference, other)
+            tally.add(*padding.seen("", reference, other, layer=True))
 
 
 def _shapes(reference: Any, other: Any) -> str:

@@ -1,24 +1,32 @@
-"""What to do next with a quantized model: the commands that follow from what was found."""
+"""What to do next with a quantized model: the commands that follow from what was found.
+
+They keep what the command line was given, and write to places of their own.
+"""
 
 from __future__ import annotations
 
 import glob
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from octavo.results.benchmark import Verdict
 from octavo.results.comparison import Comparison
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
 from octavo.results.judgement import Finding, Judgement, Ship
-from octavo.results.report import Report
 from octavo.results.words import clean, size
+
+if TYPE_CHECKING:
+    from octavo.results.report import Report
 
 MOST = 3
 """How many are given: who gets ten does none."""
 _MUCH = 0.1  # of the quantized model's bytes, which layers left float hold
-_OTHER_DATA = "data.npz"
+_DATA, _TEXTS = "data.npz", "texts.jsonl"
+_COMPARING = frozenset({"--inputs", "--custom-ops"})
+"""Options of octavo quantize that octavo report has, too."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +39,12 @@ class Advice:
 
 @dataclass(frozen=True)
 class _Names:
-    """The models as a command line has them."""
+    """The models as a command line has them, and the options that it was given."""
 
     floating: str
     quantized: str
     target: str
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def torch(self) -> bool:
@@ -51,93 +60,161 @@ class _Names:
         """Whether they are checkpoints, of which reports name the folder alone."""
         return not self.factory and not self.quantized.endswith(".onnx")
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether a command can name the float model; one in memory has no name."""
+        return self.folder or self.factory or not self.floating.startswith("(")
+
+    def report(self, **more: str) -> str:
+        """`octavo report`, with `more` options, by their names."""
+        page = str(PurePath(self.quantized).with_suffix("" if self.folder else ".html"))
+        page += ".html" if self.folder else ""
+        kept = _options(self.options, _COMPARING, more)
+        return " ".join(
+            ("octavo report", *_quoted(self.floating, self.quantized, "--html", page), *kept)
+        )
+
+    def quantize(self, word: str, **more: str) -> str:
+        """`octavo quantize` to another file, in whose name `word` stands."""
+        path = PurePath(self.quantized)
+        out = path.with_name(f"{path.stem}.{word}{path.suffix}")
+        kept = _options(self.options or self._told, None, more)
+        return " ".join(("octavo quantize", *_quoted(self.floating, "-o", str(out)), *kept))
+
+    @property
+    def _told(self) -> tuple[tuple[str, str], ...]:
+        """What the target says of the options, where nobody kept them."""
+        return (("--target", self.target),) if self.target == "native" else ()
+
 
 def advice(report: Report | None, evidence: Evidence, judged: Judgement) -> tuple[Advice, ...]:
     """The most urgent first, at most `MOST`."""
     names = _names(report, evidence.comparison)
     if names is None:
         return ()
+    if not names.quantized:
+        return tuple(_in_python(judged))[:MOST]
     return tuple(_every(names, report, evidence, judged))[:MOST]
 
 
 def _names(report: Report | None, found: Comparison | None) -> _Names | None:
     if report is not None:
-        return _Names(report.source, report.output, report.target)
+        return _Names(report.source, report.output, report.target, report.options)
     if found is not None:
         return _Names(found.float_model, found.quantized_model, found.target)
     return None
 
 
+def _in_python(judged: Judgement) -> Iterator[Advice]:
+    """Of a module that was quantized in Python, and is in no file."""
+    if judged.found(Finding.NOTHING_QUANTIZED):
+        yield Advice("See why each layer stays float.", "print(octavo.torch.inspect(float_model))")
+        return
+    yield Advice(
+        "Compare it on inputs of yours.",
+        "import octavo.torch; print(octavo.torch.compare(float_model, model, *inputs))",
+    )
+    yield Advice("Save it.", "octavo.torch.save(model, 'model.safetensors')")
+
+
 def _every(
     names: _Names, report: Report | None, evidence: Evidence, judged: Judgement
 ) -> Iterator[Advice]:
-    floating, quantized = _quoted(names.floating), _quoted(names.quantized)
-    quantize = f"octavo quantize {floating} -o {quantized}"
-    quantize += " --target native" if names.target == "native" else ""
+    inspect = " ".join(("octavo inspect", *_quoted(names.floating), "--verbose"))
     if judged.found(Finding.NOTHING_QUANTIZED):
-        yield Advice("See why each layer stays float.", f"octavo inspect {floating} --verbose")
+        if names.on_disk:
+            yield Advice("See why each layer stays float.", inspect)
         return
-    if names.folder:
-        yield _serving(names)
-        return
-    found = evidence.comparison
+    if names.on_disk:
+        yield from _about_error(names, evidence.comparison, judged)
+        if judged.ship is not Ship.NOT:
+            yield from _about_speed(names, evidence)
+        left = 0 if report is None else sum(o.bytes_before for o in report.left_float)
+        if report is not None and left > _MUCH * report.model_bytes_after and not names.folder:
+            yield Advice(f"See why {size(left)} of weights stay float.", inspect)
+    elif judged.found(Finding.MADE_UP, Finding.NOT_COMPARED, Finding.UNREACHED):
+        call = f"quantize_dynamic(model, {clean(names.quantized)!r}, check_inputs={_DATA!r})"
+        what = "Quantize it again with inputs of yours, to compare it on them."
+        yield Advice(what, f"octavo.onnx.{call}")
+    if judged.ship is not Ship.NOT:
+        yield _serving(names, "" if report is None else report.cpu)
+
+
+def _about_error(names: _Names, found: Comparison | None, judged: Judgement) -> Iterator[Advice]:
+    if names.folder and not names.torch:
+        return  # a folder of ONNX files: compare takes the files
     if judged.found(Finding.MADE_UP, Finding.NOT_COMPARED, Finding.UNREACHED):
-        page = _quoted(str(PurePath(names.quantized).with_suffix(".html")))
-        yield Advice(
-            "Compare it on inputs of yours, a hundred are enough: one entry for each input.",
-            f"octavo report {floating} {quantized} --html {page} --inputs {_OTHER_DATA}",
-        )
-    if found is not None and found.suspect is not None:
-        layer = _quoted(glob.escape(found.suspect.name))
-        yield Advice("Leave the layer that errs most float.", f"{quantize} --exclude {layer}")
-    if judged.found(Finding.ABOVE_BOUND, Finding.NOT_CLOSE, Finding.NOT_FINITE):
-        yield Advice(
-            "Take a recipe with less error, at some speed.", f"{quantize} --recipe int8-accurate"
-        )
-    if judged.ship is not Ship.NOT:
-        yield from _about_speed(names, evidence, f"octavo bench {floating} {quantized} --threads 1")
-    left = 0 if report is None else sum(o.bytes_before for o in report.left_float)
-    if report is not None and left > _MUCH * report.model_bytes_after:
-        yield Advice(
-            f"See why {size(left)} of weights stay float.", f"octavo inspect {floating} --verbose"
-        )
-    if judged.ship is not Ship.NOT:
-        yield _serving(names)
-
-
-def _about_speed(names: _Names, evidence: Evidence, bench: str) -> Iterator[Advice]:
-    pair = evidence.pair(FLOAT, QUANTIZED)
-    if names.torch:
+        known = dict(names.options).get("--inputs")
+        what = "Compare it on inputs of yours, a hundred are enough: "
+        what += "a text a line." if names.folder else "one entry for each input."
+        if judged.found(Finding.UNREACHED) and known is not None:
+            what, known = "Compare it on inputs that come to all layers.", None
+        yield Advice(what, names.report(inputs=known or (_TEXTS if names.folder else _DATA)))
+    if names.folder:
         return
+    if found is not None and found.suspect is not None:
+        layer = glob.escape(found.suspect.name)
+        again = names.quantize("excluded", exclude=layer)
+        yield Advice("Leave the layer that errs most float.", again)
+    if judged.found(Finding.ABOVE_BOUND, Finding.NOT_CLOSE, Finding.NOT_FINITE):
+        again = names.quantize("accurate", recipe="int8-accurate")
+        yield Advice("Take a recipe with less error, at some speed.", again)
+
+
+def _about_speed(names: _Names, evidence: Evidence) -> Iterator[Advice]:
+    pair = evidence.pair(FLOAT, QUANTIZED)
+    if names.torch or names.folder:
+        return
+    bench = " ".join(("octavo bench", *_quoted(names.floating, names.quantized), "--threads 1"))
     if pair is None or pair.verdict is Verdict.NOISY:
         yield Advice("Time both models on this machine, while nothing else runs.", bench)
     elif pair.verdict is not Verdict.FASTER:
         yield Advice("Time them on inputs as large as yours.", f"{bench} --shape NAME=1x128")
     if names.target == "portable":
-        out = PurePath(names.quantized).with_suffix(".native.onnx").name
         yield Advice(
             "Where Octavo is installed beside ONNX Runtime, its own operators are faster.",
-            f"octavo quantize {_quoted(names.floating)} -o {_quoted(out)} --target native",
+            names.quantize("native", target="native"),
         )
 
 
-def _serving(names: _Names) -> Advice:
+def _serving(names: _Names, cpu: str) -> Advice:
     path = repr(clean(names.quantized))
     if names.factory:
         module, _, factory = clean(names.floating).rpartition(":")
-        load = f"octavo.torch.load({path}, {module}.{factory})"
-        return Advice("Load it in Python.", f"model = {load}")
+        load = f"model = octavo.torch.load({path}, {module}.{factory})"
+        return Advice("Load it in Python.", f"import octavo.torch, {module}; {load}")
     if names.torch:
         return Advice(
-            "Load it in Python, as transformers loads any checkpoint.",
+            "Load it in Python, by the class of its task in place of AutoModel.",
+            "import octavo.torch; from transformers import AutoModel; "
             f"model = AutoModel.from_pretrained({path})",
         )
     if names.folder:
         path = repr(clean(str(PurePath(names.quantized) / "model.onnx")))
+    ours = f"import octavo.onnx; session = octavo.onnx.session({path})"
     if names.target == "native":
-        return Advice("Serve it from Python.", f"session = octavo.onnx.session({path})")
-    return Advice("Serve it from Python.", f"session = onnxruntime.InferenceSession({path})")
+        return Advice("Serve it from Python.", ours)
+    any_cpu = cpu != "vnni"
+    return Advice(
+        "Serve it from Python."
+        if any_cpu
+        else "Serve it from Python; on x86 without VNNI or AMX with octavo.onnx.session.",
+        f"import onnxruntime; session = onnxruntime.InferenceSession({path})",
+    )
 
 
-def _quoted(text: str) -> str:
-    return shlex.quote(clean(text))
+def _options(
+    given: tuple[tuple[str, str], ...], taken: Collection[str] | None, more: dict[str, str]
+) -> Iterator[str]:
+    """What was `given`, of it what is `taken` (None: all), and `more`, which comes in its place."""
+    new = {f"--{name}": value for name, value in more.items()}
+    repeated = {"--exclude"}
+    for name, value in given:
+        if (taken is None or name in taken) and (name in repeated or name not in new):
+            yield from (name, *_quoted(value)) if value else (name,)
+    for name, value in new.items():
+        yield from (name, *_quoted(value))
+
+
+def _quoted(*texts: str) -> tuple[str, ...]:
+    return tuple(shlex.quote(clean(text)) for text in texts)

@@ -184,7 +184,8 @@ class Comparison(Result):
 
     `layers` are the quantized ones, the worst first: by their error alone, then by the accumulated
     one. `left_float` counts the others. `target` is "portable", "native" or "torch"; `inputs` says
-    whether inputs were "given" or "made up".
+    whether inputs were "given" or "made up". `padding` counts rows of outputs that were left out,
+    over all runs: a mask among the inputs hides their tokens.
     """
 
     float_model: str
@@ -197,6 +198,7 @@ class Comparison(Result):
     left_float: int
     notes: tuple[str, ...] = ()
     version: int = field(default=VERSION)
+    padding: int = 0
 
     @property
     def _rated(self) -> list[float]:

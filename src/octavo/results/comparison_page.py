@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from octavo.results import words
 from octavo.results.names import shortened
 from octavo.results.page import Part, Table, columns, indented, line, noted
-from octavo.results.words import clean, count, number
+from octavo.results.words import clean, count, number, padding
 
 if TYPE_CHECKING:
     from octavo.results.comparison import (
@@ -44,7 +44,8 @@ def comparison_page(found: Comparison, verbose: bool) -> Iterator[Part]:
     """The comparison; `verbose` names every layer."""
     names = f"{clean(found.float_model)} and {clean(found.quantized_model)}"
     yield line(f"{names}, target {clean(found.target)}", style="bold")
-    yield line(f"{count(found.runs, 'run')} on inputs {clean(found.inputs)}")
+    left_out = padding(found.padding)
+    yield line(f"{count(found.runs, 'run')} on inputs {clean(found.inputs)}{left_out}")
     yield line("")
     yield _output_table(found.outputs)
     yield line("")
@@ -72,9 +73,9 @@ def _output_table(outputs: Sequence[OutputDifference]) -> Table:
         table.add_row(
             clean(output.name),
             decibels(d),
-            "" if d is None or d.cosine is None else f"{d.cosine:.6f}",
+            "" if d is None else words.alike(d.cosine, d.error),
             _largest(d),
-            *["" if output.agreement is None else f"{output.agreement:.1%}"] * has_scores,
+            *["" if output.agreement is None else words.share(output.agreement)] * has_scores,
             "; ".join(part for part in (clean(output.note), not_finite(d)) if part),
         )
     return table

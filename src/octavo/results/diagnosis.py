@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.errors import pip_install
 from octavo.results.page import Page, Part, Result, facts, indented, line
 from octavo.results.words import clean
 
@@ -15,12 +14,17 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Package:
-    """One distribution: what is installed (None: nothing), what is needed, and whether it is."""
+    """One distribution: what is installed (None: nothing), what is needed, and whether it is.
+
+    `install` is the command that installs it, `purpose` what an optional one is for.
+    """
 
     name: str
     installed: str | None
     needs: str
     required: bool
+    install: str = ""
+    purpose: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,9 @@ class Diagnosis(Result):
             yield line((finding.level, style), f": {clean(finding.message)}")
             yield indented(f"to mend it: {clean(finding.fix)}")
         if not self.findings:
-            yield line("nothing is missing", style="bold green")
+            optional = self.model is None and any(p.installed is None for p in self.packages)
+            said = "nothing that Octavo itself needs is missing"
+            yield line(said if optional else "nothing is missing", style="bold green")
 
 
 def _machine(d: Diagnosis) -> Iterator[Part]:
@@ -109,9 +115,12 @@ def _machine(d: Diagnosis) -> Iterator[Part]:
         [
             ("octavo", d.octavo),
             ("python", f"{d.python} on {d.platform}"),
-            *((p.name, _installed(p)) for p in d.packages),
+            *((p.name, _installed(p)) for p in d.packages if p.required),
         ]
     )
+    yield line("")
+    yield line("Optional packages", style="bold")
+    yield facts([(p.name, _installed(p)) for p in d.packages if not p.required])
     yield line("")
     yield facts(
         [
@@ -141,8 +150,9 @@ _SAME = 0.15
 
 
 def _installed(p: Package) -> str:
-    needs = f" (needs {p.needs})" if p.needs else ""
+    if p.required:
+        needs = f" (needs {p.needs})" if p.needs else ""
+        return f"{p.installed or 'not installed'}{needs}"
     if p.installed is not None:
-        return p.installed + needs
-    extra = "" if p.required else f", optional: {pip_install(p.name)}"
-    return f"not installed{needs}{extra}"
+        return f"{p.installed}, for {p.purpose}"
+    return f"not installed, for {p.purpose}: {p.install}"

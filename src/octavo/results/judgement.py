@@ -11,17 +11,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from octavo.results import words
 from octavo.results.benchmark import Pair, Verdict
 from octavo.results.comparison import Comparison, OutputDifference
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
-from octavo.results.report import Report
 from octavo.results.words import count, number, size
+
+if TYPE_CHECKING:
+    from octavo.results.report import Report
 
 CLOSE = 0.01
 """An error up to which outputs are called close: from a few hundredths on, labelled scores of
 all-MiniLM-L6 change by points (`benchmarks/results/models_vnni.json`)."""
+BOUND = 0.1
+"""The largest error allowed where nobody says another: that of recipe int8."""
 
 
 class Ship(Enum):
@@ -41,6 +46,7 @@ class Finding(Enum):
     NOT_COMPARED = "not compared"
     MADE_UP = "made-up inputs"
     IN_PART = "compared in part"
+    FLOAT_NOT_FINITE = "float model not finite"
     UNREACHED = "layers unreached"
     NOT_CLOSE = "not close"
     SUSPECT = "a layer stands out"
@@ -53,15 +59,22 @@ _FORBIDS = frozenset({Finding.NOTHING_QUANTIZED, Finding.NOT_FINITE, Finding.ABO
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict: `findings` with their words, the worst first; the sentence says the first two.
+    """The verdict: `findings` with their words, the worst first; `why` says the first two, and the
+    sentence what the model is, too.
 
     `error` is that of the worst output, from the comparison or else the check; None without one.
     """
 
     ship: Ship
+    why: str
     sentence: str
     findings: tuple[tuple[Finding, str], ...]
     error: float | None
+
+    @property
+    def in_short(self) -> str:
+        """`Check before you ship: it was compared on made-up inputs alone`."""
+        return f"{self.ship.value}: {self.why}"
 
     def found(self, *which: Finding) -> bool:
         """Whether one of them was found."""
@@ -72,19 +85,32 @@ def judge(
     report: Report | None,
     evidence: Evidence,
     sizes: tuple[int | None, int | None],
-    bound: float,
 ) -> Judgement:
     """From a report, measurements or both; `sizes` are the models' bytes, as far as they are known.
 
-    `bound` is the largest error allowed.
+    A model is ready where all outputs were compared on inputs that a user gave, and are close.
     """
     error = _error(report, evidence)
-    findings = tuple(_findings(report, evidence, error, bound))
+    findings = tuple(_findings(report, evidence, error, bound_of(report)))
     forbidden = any(finding in _FORBIDS for finding, _ in findings)
     ship = Ship.NOT if forbidden else Ship.CHECK if findings else Ship.READY
     facts = list(_facts(report, evidence, sizes))
     what = f"It is {_listed(facts)}" if facts else "Nothing of it was measured"
-    return Judgement(ship, f"{what}: {_conclusion(ship, findings)}.", findings, error)
+    why = " and ".join(said for _, said in findings[:2]) if findings else _CLOSE_ENOUGH
+    return Judgement(ship, why, f"{what}: {_TO_DO[ship]}{why}.", findings, error)
+
+
+def bound_of(report: Report | None) -> float:
+    """The largest error allowed."""
+    return float(({} if report is None else report.recipe).get("max_error", BOUND))
+
+
+_CLOSE_ENOUGH = "its outputs are close to the float model's on the inputs given"
+_TO_DO = {
+    Ship.READY: "ready to ship, as ",
+    Ship.CHECK: "check it before you ship it, because ",
+    Ship.NOT: "do not ship it, because ",
+}
 
 
 def worst_output(found: Comparison | None) -> OutputDifference | None:
@@ -105,9 +131,10 @@ def speedup(pair: Pair) -> str:
 
 
 def _error_of(output: OutputDifference) -> float:
-    if output.difference is None:
+    d = output.difference
+    if d is None:
         return -1.0
-    return math.inf if output.difference.non_finite else output.difference.error
+    return math.inf if d.non_finite or math.isnan(d.error) else d.error
 
 
 def _error(report: Report | None, evidence: Evidence) -> float | None:
@@ -160,13 +187,29 @@ def _unsure(
     inputs = found.inputs if found is not None else "" if check is None else check.inputs
     if inputs != "given":
         yield Finding.MADE_UP, "it was compared on made-up inputs alone"
-    if check is None:
-        return
-    if check.status == "compared":
+    outputs = () if found is None else found.outputs
+    left = [o for o in outputs if o.difference is None]
+    if left:
+        named = words.names([output.name for output in left])
+        yield Finding.IN_PART, f"{count(len(left), 'output')} could not be compared: {named}"
+    elif check is not None and check.status == "compared":
         yield Finding.IN_PART, "only a part of its outputs could be compared"
-    if check.unreached:
-        layers = count(len(check.unreached), "quantized layer")
+    lost = sum(
+        o.difference.float_non_finite for o in (found.outputs if found else ()) if o.difference
+    )
+    if lost:
+        numbers = count(lost, "number")
+        yield Finding.FLOAT_NOT_FINITE, f"{numbers} of the float model's outputs are not finite"
+    missed = len(check.unreached) if check is not None and check.unreached else _missed(found)
+    if missed:
+        layers = count(missed, "quantized layer")
         yield Finding.UNREACHED, f"the inputs did not come to {layers}"
+
+
+def _missed(found: Comparison | None) -> int:
+    """How many layers no input came to."""
+    layers = () if found is None else found.layers
+    return sum(layer.alone is None and layer.accumulated is None for layer in layers)
 
 
 def _facts(
@@ -192,21 +235,24 @@ def _facts(
         yield f"{speedup(pair)} as fast as the float model"
     alike = _alike(report, evidence)
     if alike is not None:
-        yield f"{_share(alike)} like it in its outputs"
+        yield f"{alike} like it in its outputs"
 
 
-def _alike(report: Report | None, evidence: Evidence) -> float | None:
-    """The worst output's cosine with the float model's; None where it has none."""
+def _alike(report: Report | None, evidence: Evidence) -> str | None:
+    """`99.6%`: the worst output's cosine with the float model's; None where it has none."""
     worst = worst_output(evidence.comparison)
     if worst is not None and worst.difference is not None:
-        return None if worst.difference.non_finite else worst.difference.cosine
-    error = None if report is None else report.verification.cosine_error
-    return None if error is None or not math.isfinite(error) else 1 - error
+        d = worst.difference
+        return None if d.cosine is None or d.non_finite else _share(d.cosine, d.error)
+    v = None if report is None else report.verification
+    if v is None or v.error is None or v.cosine_error is None or not math.isfinite(v.error):
+        return None
+    return _share(1 - v.cosine_error, v.error)
 
 
-def _share(cosine: float) -> str:
+def _share(cosine: float, error: float) -> str:
     """`99.6%`, `99.98%`: never 100% of what is not the same."""
-    if cosine >= 1:
+    if error == 0:
         return "100%"
     digits = 1 if cosine < 0.999 else 2 if cosine < 0.9999 else 3
     return f"{min(cosine, 0.99999):.{digits}%}"
@@ -214,11 +260,3 @@ def _share(cosine: float) -> str:
 
 def _listed(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
-
-
-def _conclusion(ship: Ship, findings: Sequence[tuple[Finding, str]]) -> str:
-    if ship is Ship.READY:
-        return "ready to ship, as its outputs are close to the float model's on the inputs given"
-    why = " and ".join(said for _, said in findings[:2])
-    what = "do not ship it" if ship is Ship.NOT else "check it before you ship it"
-    return f"{what}, because {why}"

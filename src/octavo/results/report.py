@@ -73,7 +73,8 @@ class Verification(Data):
 
     `error` is the worst output's error (`octavo.core.metrics`), `cosine_error` likewise, `inputs`
     says whether inputs were given or made up, `ran_on` what they were, with their shapes.
-    `unreached` names quantized layers that no run came to.
+    `unreached` names quantized layers that no run came to. `padding` counts rows that were left
+    out, as a mask among the inputs hides their tokens.
     """
 
     status: str
@@ -85,6 +86,7 @@ class Verification(Data):
     detail: str = ""
     ran_on: str = ""
     unreached: tuple[str, ...] = ()
+    padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Report(Result):
     """The outcome for every layer, with bytes before and after; prints as a table, dumps as JSON.
 
     `model_bytes_*` are the sizes of the files (with external data). `min_onnxruntime` and `opset`
-    say what the result needs, `notes` what was changed beside the layers.
+    say what the result needs, `notes` what was changed beside the layers. `options` are those that
+    the command line was given: pairs such as ("--exclude", "fc*"), with "" for a switch.
     """
 
     source: str
@@ -110,6 +113,7 @@ class Report(Result):
     seconds: float
     notes: tuple[str, ...] = ()
     version: int = field(default=VERSION)
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def quantized(self) -> tuple[LayerOutcome, ...]:

@@ -17,9 +17,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from octavo.results import words
+from octavo.results.advice import advice
+from octavo.results.evidence import Evidence
+from octavo.results.judgement import judge
 from octavo.results.names import by_reason, grouped, in_series, shortened
 from octavo.results.page import Part, Table, columns, facts, indented, line, noted
-from octavo.results.words import clean, count, decibels, number, size
+from octavo.results.words import clean, count, decibels, number, padding, size
 
 if TYPE_CHECKING:
     from octavo.results.report import Conversion, LayerOutcome, Report, Verification
@@ -47,7 +50,7 @@ def report_page(report: Report, verbose: bool) -> Iterator[Part]:
     if report.notes:
         yield from noted([clean(note) for note in report.notes])
         yield line("")
-    yield facts(_facts(report))
+    yield facts([*_facts(report), *_verdict(report)])
 
 
 def bits_per_weight(quantized: Sequence[LayerOutcome]) -> float | None:
@@ -166,14 +169,26 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     what = "Tensors" if report.target == "torch" else "File"
     yield what, f"{size(before)} -> {size(after)} ({words.ratio(before, after)})"
     yield "Check", _verification(report.verification)
+    yield from needs(report)
+    yield "Took", words.duration(report.seconds)
+
+
+def _verdict(report: Report) -> Iterator[tuple[str, str]]:
+    """The page's verdict, and the first thing to do, of what the report alone knows."""
+    sizes = report.model_bytes_before, report.model_bytes_after
+    judged = judge(report, Evidence(), sizes)
+    yield "Verdict", judged.in_short
+    for one in advice(report, Evidence(), judged)[:1]:
+        yield "Next", f"{clean(one.what)}\n{clean(one.command)}"
+
+
+def needs(report: Report) -> Iterator[tuple[str, str]]:
+    """What runs the model: a label and a text each."""
     if report.min_onnxruntime:
         needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
         yield "Needs", needed
-    if report.target == "native":
-        yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"
-    elif report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
-        yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"
-    yield "Took", words.duration(report.seconds)
+    if report.target == "native" or any("activations" in o.scheme for o in report.quantized):
+        yield from words.made_for(report.target, report.cpu)
 
 
 def _verification(v: Verification) -> str:
@@ -182,8 +197,9 @@ def _verification(v: Verification) -> str:
     if v.error is None:
         return _not_compared(v)
     bound = f" (at most {number(v.max_error)} allowed)" if v.max_error is not None else ""
-    cosine = f", 1 - cosine {number(v.cosine_error)}" if v.cosine_error is not None else ""
-    error = f"error against the float model {number(v.error)}{bound}{cosine}"
+    cosine = words.apart(v.cosine_error, v.error)
+    far = number(v.error) if math.isfinite(v.error) else "not finite"
+    error = f"error against the float model {far}{bound}{cosine and f', {cosine}'}"
     return f"{_status(v)}: {error}; {_runs(v)}"
 
 
@@ -206,7 +222,7 @@ def _runs(v: Verification) -> str:
     """On what it was compared; of one that passed, what else there is to say."""
     shapes = f": {clean(v.ran_on)}" if v.ran_on else ""
     detail = f"; {clean(v.detail)}" if v.detail and v.status == "passed" else ""
-    return f"{count(v.runs, 'run')} on inputs {clean(v.inputs)}{shapes}{detail}"
+    return f"{count(v.runs, 'run')} on inputs {clean(v.inputs)}{shapes}{padding(v.padding)}{detail}"
 
 
 def _before_after(outcomes: Sequence[LayerOutcome]) -> str:
@@ -233,6 +249,7 @@ def conversion_page(done: Conversion, verbose: bool) -> Iterator[Part]:
         [
             ("Model", f"{size(done.model_bytes_before)} -> {size(done.model_bytes_after)}"),
             ("Needs", f"ONNX Runtime {done.min_onnxruntime}, opset {done.opset}"),
+            *(words.made_for(done.target, done.cpu) if done.layers else ()),
             ("Check", _compared_files(done)),
             ("Took", words.duration(done.seconds)),
         ]

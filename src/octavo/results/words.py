@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def clean(text: object) -> str:
@@ -44,6 +44,29 @@ def number(x: float) -> str:
     return f"{x:.2g}"
 
 
+def share(x: float) -> str:
+    """`98.4%`, `99.97%`: with as many digits as keep 100% and 0% for what is all or nothing."""
+    for digits in range(1, 6):
+        text = f"{x:.{digits}%}"
+        if x in (0.0, 1.0) or float(text[:-1]) not in (0.0, 100.0):
+            return text
+    return "more than 99.999%" if x > 0.5 else "less than 0.001%"
+
+
+def alike(cosine: float | None, error: float) -> str:
+    """A cosine in six digits: `1.000000` of what is the same alone; nothing without a cosine."""
+    if cosine is None:
+        return ""
+    return f"{cosine if error == 0 else min(cosine, 0.999999):.6f}"
+
+
+def apart(cosine_error: float | None, error: float) -> str:
+    """`1 - cosine 0.0026`; nothing where it was not measured, or is below what float64 holds."""
+    if cosine_error is None or not math.isfinite(cosine_error):
+        return ""
+    return f"1 - cosine {number(cosine_error)}" if cosine_error > 0 or error == 0 else ""
+
+
 def duration(seconds: float) -> str:
     """`31 ms`, `1.2 s`, `2 min 5 s`."""
     if seconds < 0.9995:
@@ -75,6 +98,11 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
+def padding(rows: int) -> str:
+    """`, without 37 rows of padding`; nothing where there is none."""
+    return f", without {count(rows, 'row')} of padding" if rows else ""
+
+
 def counts(items: Iterable[str]) -> str:
     """`12 MatMul, 1 Gemm`, in the order of the first of each."""
     return ", ".join(f"{n:,} {clean(item)}" for item, n in Counter(items).items())
@@ -94,3 +122,15 @@ def names(items: Sequence[str], limit: int | None = 3) -> str:
 def shapes(weights: Iterable[tuple[str, tuple[int, ...]]]) -> str:
     """`384x1536`, one for each weight."""
     return ", ".join("x".join(map(str, shape)) or "scalar" for _, shape in weights)
+
+
+def made_for(target: str, cpu: str) -> Iterator[tuple[str, str]]:
+    """What every page of a command says once of the ONNX file that it wrote: who runs it.
+
+    A heading and its text; nothing of files that any ONNX Runtime runs alike on every processor.
+    Of portable files it is true where integers are multiplied.
+    """
+    if target == "native":
+        yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"
+    elif target == "portable" and cpu == "vnni":
+        yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"

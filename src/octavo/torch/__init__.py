@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 try:
     import torch as _torch
 except ImportError as error:
-    from octavo.errors import pip_install
+    from octavo.core.packages import pip_install
 
-    raise ImportError(
-        f"octavo.torch needs PyTorch: {pip_install('torch', 'safetensors')}"
-    ) from error
+    raise ImportError(f"octavo.torch needs PyTorch: {pip_install('torch')}") from error
 
 from octavo.torch import hub as hub
 from octavo.torch.layers.registry import declarations as _declarations

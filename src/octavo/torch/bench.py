@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from octavo.core.feeds import read_runs
 from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
 from octavo.errors import InputDataError, ModelError, brief
 from octavo.recipe.target import Feed
 from octavo.torch.hub.checkpoint import Checkpoint
 from octavo.torch.hub.gguf_checkpoint import find_either
+from octavo.torch.hub.samples import read_samples
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.target import TorchTarget
 
@@ -41,9 +41,9 @@ class BenchFolder:
 
     def read(self, path: Path) -> Feed:
         """The first run in the file. Raises InputDataError."""
-        _, run = read_runs(path)[0]
+        run = read_samples(path, self._found)[0]
         self.check(run)
-        return run  # type: ignore[no-any-return]
+        return run
 
     def check(self, feed: Feed) -> None:
         """Raises InputDataError where it does not run on `feed`."""

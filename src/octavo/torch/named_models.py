@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from torch import nn
 
+from octavo.core.feeds import read_runs
+from octavo.errors import InputDataError
 from octavo.files.checkpoints import names_checkpoint
+from octavo.recipe.target import Feed
 from octavo.torch.files.factories import make_model
 from octavo.torch.files.load import load
 
@@ -33,6 +38,28 @@ def named_factory(text: str) -> Callable[[], nn.Module]:
     from octavo.torch.hub.checkpoint import find_checkpoint
 
     return find_checkpoint(text).build
+
+
+def named_inputs(text: str, path: Path) -> list[Feed]:
+    """The runs in a file, by names of inputs; those of a checkpoint may be texts.
+
+    Raises InputDataError for what is none.
+    """
+    if not names_checkpoint(text):
+        return [_feed(run, where) for where, run in read_runs(path)]
+    from octavo.torch.hub.checkpoint import find_checkpoint
+    from octavo.torch.hub.samples import read_samples
+
+    return list(read_samples(path, find_checkpoint(text)))
+
+
+def _feed(run: Any, where: str) -> Feed:
+    if not isinstance(run, Mapping):
+        raise InputDataError(
+            f"inputs {where}: a run maps names of inputs to arrays, and this is a "
+            f'{type(run).__name__}; give one such as {{"x": [[0.5, 1.0]]}}'
+        )
+    return {name: np.asarray(value) for name, value in run.items()}
 
 
 def named_quantized(factory: str, saved: Path) -> nn.Module:

@@ -22,7 +22,7 @@ from octavo.recipe import (
     Rule,
     Scheme,
 )
-from octavo.recipe.plan import asked, spent
+from octavo.recipe.plan import EXCLUDED, asked, spent
 from octavo.torch.carry_over import refuse_subclass
 from octavo.torch.conv_defaults import conv_reasons
 from octavo.torch.custom_layers import check_target
@@ -308,7 +308,7 @@ def _rules(
 ) -> list[Rule]:
     name = part.layer.name
     if any(_matches(pattern, part) for pattern in exclude):
-        return [Rule(FLOAT, name=name, reason="excluded by name")]
+        return [Rule(FLOAT, name=name, reason=EXCLUDED)]
     if not only:
         return []
     if not any(_matches(pattern, part) for pattern in only):

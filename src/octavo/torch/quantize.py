@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from octavo.core.attention_type import AttentionType
-from octavo.core.progress import Progress, quiet, says_progress
+from octavo.core.progress import Progress, quiet, says_progress, shown
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -32,6 +32,7 @@ from octavo.torch.mapping import checked_mapping
 from octavo.torch.plan import Planner, recipe_answers, recipe_decisions
 from octavo.torch.qconfig.spec import QConfigSpec, storage_of
 from octavo.torch.reports import (
+    NO_INPUTS,
     continued,
     earlier_reports,
     make_report,
@@ -120,8 +121,10 @@ def quantize_dynamic(
     refuse_again(model, parts, converter, qconfig_spec)
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(nothing_quantized(model, parts, converter))
+    unchecked = NO_INPUTS if inputs is None else "octavo.torch.compare compares on the inputs"
     return run_converter(
-        model, parts, converter, said, notes, inplace, start, progress or quiet, told
+        *(model, parts, converter, said, notes, inplace, start, progress or quiet, told),
+        unchecked=unchecked,
     )
 
 
@@ -135,11 +138,12 @@ def run_converter(
     start: float,
     progress: Progress = quiet,
     told: Told = list,
+    unchecked: str = NO_INPUTS,
 ) -> nn.Module:
     """`model`, or with not `inplace` a copy, as `converter` has it, with its report.
 
     `said` is what the report calls the recipe, `start` when the call began; `told` gives notes when
-    all is converted.
+    all is converted, `unchecked` says why it is not compared with the float model.
     """
     # Of tensors made in inference mode nobody can tell cheaply whether they were written to.
     with torch.inference_mode(False):
@@ -153,13 +157,14 @@ def run_converter(
     attention = AttentionType.stated(said)
     notes = [*notes, *told(), *converter.notes, *fused(model, attention), *vectors_note(model)]
     refuse_other_savers(model, QuantizedModule)
-    report = make_report(model, parts, converter, said, notes, before, start)
+    report = make_report(model, parts, converter, said, notes, before, start, unchecked)
     for prefix, one in earlier.items():
         report = continued(one, report, prefix)
     model.__dict__[REPORT] = report
     return model
 
 
+@shown("inspecting")
 def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspection:
     """The layers of a float model and what a recipe would do with each; nothing is changed.
 

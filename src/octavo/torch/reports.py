@@ -15,6 +15,9 @@ from octavo.torch.convert import Converter
 from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes, vectors
 from octavo.torch.layers.base import held_report
 
+NO_INPUTS = "no inputs to compare with"
+"""Why a module is not compared with the float one."""
+
 
 def make_report(
     model: nn.Module,
@@ -24,8 +27,10 @@ def make_report(
     notes: Collection[str],
     before: int,
     start: float,
+    unchecked: str = NO_INPUTS,
 ) -> Report:
-    """What became of each layer of `model`, which `converter` has converted."""
+    """What became of each layer of `model`, which `converter` has converted; `unchecked` says why
+    it was not compared."""
     counted: set[int] = set()
     before_counted: set[Hashable] = set()
     return Report(
@@ -40,7 +45,7 @@ def make_report(
         model_bytes_after=model_bytes(model),
         opset=0,
         min_onnxruntime="",
-        verification=Verification("skipped", detail="no inputs to compare with"),
+        verification=Verification("skipped", detail=unchecked),
         seconds=perf_counter() - start,
         notes=tuple(notes),
     )

@@ -68,7 +68,8 @@ def use_samples(
     }
     if not searched:
         return lambda: [
-            "inputs and error_feedback change nothing: no linear layer's scales are searched"
+            "inputs and error_feedback do not change how weights are rounded: no linear layer's "
+            "scales are searched"
         ]
     statistics = InputStatistics(model, searched, inputs, products=error_feedback)
     quantizer = converter.quantizer

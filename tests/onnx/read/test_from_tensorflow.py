@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,8 @@ def test_one_that_is_given_as_onnx_says_how_to_convert_it(saved: Path, tmp_path:
 def test_without_tf2onnx_it_says_how_to_get_it(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("octavo.onnx.read.tensorflow.find_spec", lambda name: None)
+    for name in ("tf2onnx", "tensorflow"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ModelError, match="pip install tf2onnx tensorflow-cpu"):
         from_tensorflow(saved, tmp_path)
 

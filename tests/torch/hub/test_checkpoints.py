@@ -98,7 +98,7 @@ def test_what_is_wrong_is_named(bert: Path, tmp_path: Path, monkeypatch) -> None
         "config": (folder_with(bert, tmp_path / "a", config__json=None), "holds no config.json"),
         "weights": (
             folder_with(bert, tmp_path / "b", model__safetensors=None),
-            "its weights are missing",
+            "holds no weights (it holds config.json)",
         ),
         "cut": (
             folder_with(bert, tmp_path / "c", model__safetensors=weights[:-100]),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,13 @@ from octavo.errors import (
     ModelError,
     NothingQuantizedError,
     OptionError,
+    OutputError,
     RecipeError,
 )
 from octavo.recipe import FLOAT, Recipe, Rule
 from octavo.torch import quantize_dynamic
-from octavo.torch.hub import OctavoConfig
+from octavo.torch.hub import OctavoConfig, aligned_files
+from octavo.torch.layers.linear import QuantizedLinear
 from tests.torch.hub.families import FAMILIES, checkpoint, load
 
 BERT = next(family for family in FAMILIES if family.name == "bert")
@@ -37,6 +41,41 @@ def folder(float_folder: Path, tmp_path: Path) -> Path:
     made = load(BERT, float_folder, quantization_config=OctavoConfig())
     made.save_pretrained(tmp_path / "int8", max_shard_size="60kB")
     return tmp_path / "int8"
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_full_disk_leaves_no_part_of_a_model(
+    at: int, float_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers writes config.json first, and shard by shard."""
+    write, calls = aligned_files.write, []
+
+    def full(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*arguments)
+
+    monkeypatch.setattr(aligned_files, "write", full)
+    made = load(BERT, float_folder, quantization_config=OctavoConfig())
+    (tmp_path / "tokenizer.json").write_text("mine")
+    with pytest.raises(OutputError, match=r"\.safetensors cannot be written: No space left"):
+        made.save_pretrained(tmp_path, max_shard_size="60kB")
+    assert len(calls) == at
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_a_folder_of_octavos_is_what_it_is(folder: Path) -> None:
+    """transformers would warn once, and leave out what is asked."""
+    again = load(BERT, folder, quantization_config=OctavoConfig())
+    assert isinstance(again.encoder.layer[0].output.dense, QuantizedLinear)
+    for other, what in (
+        (OctavoConfig("int4"), "another recipe"),
+        (OctavoConfig("int4", skip=["classifier"]), "another recipe and skip"),
+        (OctavoConfig(format="compressed-tensors"), "another format"),
+    ):
+        with pytest.raises(AlreadyQuantizedError, match=f"recipe 'int8', .*{what}: leave it out"):
+            load(BERT, folder, quantization_config=other)
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

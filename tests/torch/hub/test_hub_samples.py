@@ -65,6 +65,7 @@ def test_samples_change_integers_and_the_folder_loads(
         assert run("quantize", str(folder), "-o", str(out), "--recipe", "int4", *options) == 0
         said = capsys.readouterr().out
         assert ("of 6 samples" in said) == (name != "plain")
+        assert ("6 runs on inputs given" in said) == (name != "plain")
         made = load(LLAMA, out)
         errors[name] = _error(made, exact)
         assert (out / "tokenizer.json").is_file()
@@ -132,3 +133,26 @@ def test_a_mix_of_a_checkpoint_looks_at_its_weights(folder: Path, tmp_path: Path
     schemes = {o.layer.name: o.scheme for o in report(made).quantized}
     assert schemes[odd].startswith("int8")
     assert any(scheme.startswith("int4") for scheme in schemes.values())
+
+
+def test_samples_are_what_the_result_is_compared_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, out = _texts(tmp_path / "texts.jsonl"), tmp_path / "out"
+    given = ("--inputs", str(texts))
+    assert run("quantize", str(folder), "-o", str(out), *given, "--json") == 0
+    check = json.loads(capsys.readouterr().out)["verification"]
+    assert (check["status"], check["inputs"], check["runs"]) == ("passed", "given", 6)
+    assert run("compare", str(folder), str(out), *given, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["inputs"], found["runs"]) == ("given", 6)
+    errors = [output["difference"]["error"] for output in found["outputs"]]
+    assert max(errors) == pytest.approx(check["error"], rel=1e-3)
+    strict = tmp_path / "strict.yaml"
+    strict.write_text(f"base: int8\nmax_error: {check['error'] / 2}\n")
+    refused = ("quantize", str(folder), "-o", str(tmp_path / "no"), "--recipe", str(strict), *given)
+    assert run(*refused) == 5
+    assert "above the recipe's max_error" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+    assert run(*refused, "--no-verify") == 0
+    assert "Check    skipped" in capsys.readouterr().out

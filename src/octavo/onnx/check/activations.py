@@ -10,21 +10,18 @@ import numpy as np
 
 from octavo.onnx.check.decisions import NodeDecision
 from octavo.onnx.check.distance import (
-    MOST_DECISIONS_NAMED,
-    Arrays,
     Bounds,
     Distance,
-    Findings,
+    Pair,
     Run,
-    ShapeMismatch,
     Uninformative,
     distance,
     distance_before,
-    tensors,
+    seen,
     uninformative,
 )
+from octavo.onnx.check.findings import MOST_DECISIONS_NAMED, Findings, ShapeMismatch
 from octavo.onnx.check.model_pair import ModelPair, PairSessions
-from octavo.onnx.inputs import Feed
 
 _MAY_SHOW = (Uninformative.CONSTANT, Uninformative.SATURATED, Uninformative.NOT_FINITE)
 
@@ -70,7 +67,7 @@ class ActivationComparison:
         """What was squashed, computed from the output."""
         name, bounds = output.output, self._pair.points.bounds(output.output)
         i = self._pair.outputs.index(name)
-        pairs = [(run.feed, tensors(run.expected[i]), tensors(run.got[i])) for run in self._runs]
+        pairs = [run.pair(i, name, bounds) for run in self._runs]
         why = uninformative([x for _, a, _ in pairs for x in a], bounds)
         if why is Uninformative.SATURATED and bounds is not None:
             where = f"before {bounds.node}, whose output is saturated"
@@ -148,7 +145,7 @@ class SharedValues:
         self._pair, self._forced = pair, tuple(forced)
         self._shown = frozenset(shown)
         sessions = PairSessions(pair, shown, forced)
-        self._found = [(run.feed, *sessions.run(run.feed)) for run in runs]
+        self._found = [(run, *sessions.run(run.feed)) for run in runs]
 
     def worst(self, output: str, where: str) -> Distance | None:
         """The largest distance at `output`, or where that shows nothing at the nearest values
@@ -170,7 +167,7 @@ class SharedValues:
         """The distance at one value, or None where it shows nothing."""
         if name in self._forced:
             return None
-        pairs = list(self._pairs(name))
+        pairs = list(self._pairs(name, bounds))
         if len(pairs) < len(self._found):
             return None
         if any(a[0].shape != b[0].shape for _, a, b in pairs):
@@ -190,8 +187,8 @@ class SharedValues:
                 return ShapeMismatch(name, a[0].shape, b[0].shape)
         return None
 
-    def _pairs(self, name: str) -> Iterator[tuple[Feed, Arrays, Arrays]]:
-        for feed, theirs, ours in self._found:
+    def _pairs(self, name: str, bounds: Bounds | None = None) -> Iterator[Pair]:
+        for run, theirs, ours in self._found:
             a, b = theirs.get(name), ours.get(name)
             if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-                yield feed, [a], [b]
+                yield (run.feed, *seen(run.padding, name, [a], [b], bounds))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import ModelError, VerificationError, brief
-from octavo.onnx.check.distance import Distance, Findings, Run
+from octavo.onnx.check.distance import Distance, Run
+from octavo.onnx.check.findings import Findings
 from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs
@@ -55,7 +56,8 @@ def check_conversion(source: Path, converted: Path, feeds: list[Feed] | None) ->
     _refuse(found, kind)
     used = [run.feed for run in ran]
     described = describe(used, runs.model) if feeds is None else shapes_of(used)
-    return found.verification(kind, len(ran), MAX_ERROR, described)
+    left_out = sum(run.padding.rows for run in ran)
+    return found.verification(kind, len(ran), MAX_ERROR, described, padding=left_out)
 
 
 def _made_up(runs: Runs) -> list[Run]:

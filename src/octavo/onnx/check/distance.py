@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.core.metrics import cosine_error, relative_error
+from octavo.core.padding import Padding
 from octavo.onnx.inputs import Feed
 from octavo.onnx.read.map_types import as_array
-from octavo.recipe import Verification
 
 Array = npt.NDArray[Any]
 Arrays = list[Array]
-Pairs = Sequence[tuple[Feed, Arrays, Arrays]]
+Pair = tuple[Feed, Arrays, Arrays]
+Pairs = Sequence[Pair]
 """Of each run the feed, the float model's arrays and the other one's."""
 
 ENOUGH = 0.01
@@ -39,7 +40,7 @@ LEAST = 1e-37
 """The least probability whose logarithm is taken: float32 holds nothing much smaller."""
 MASKING = 100.0
 """How many times all others a number is that a mask puts in the place of hidden ones."""
-MOST_DECISIONS_NAMED = 2  # decisions in a sentence
+BATCH_AND_TOKENS = 2  # the first axes of what masks hide
 
 
 class Uninformative(Enum):
@@ -73,11 +74,17 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Run:
-    """The outputs of both models on one feed."""
+    """The outputs of both models on one feed, and the padding in it."""
 
     feed: Feed
     expected: Sequence[Any]
     got: Sequence[Any]
+    padding: Padding
+
+    def pair(self, i: int, name: str, bounds: Bounds | None = None) -> Pair:
+        """Output `i` of both, without padding."""
+        both = tensors(self.expected[i]), tensors(self.got[i])
+        return (self.feed, *seen(self.padding, name, *both, bounds))
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,8 @@ class Distance:
     `where` says which, and is empty for the output itself; `forced` are values of which both models
     were given the float model's. `feed` contributes most to the error. `non_finite` counts numbers
     that are finite in the float model alone. `may_show` says that the output itself may show it on
-    other inputs, `decides` that the value is what a decision reads.
+    other inputs, `decides` that the value is what a decision reads. `lost` counts numbers that are
+    not finite in the float model, and otherwise in the other one: they were left out.
     """
 
     output: str
@@ -100,78 +108,7 @@ class Distance:
     non_finite: int = 0
     may_show: bool = False
     decides: bool = False
-
-
-@dataclass(frozen=True)
-class ShapeMismatch:
-    """An output whose shapes differ, and nothing that could be given tells why."""
-
-    output: str
-    expected: tuple[int, ...]
-    got: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What runs showed. `unresolved` are sentences about outputs that nothing could be said of."""
-
-    distances: tuple[Distance, ...] = ()
-    mismatches: tuple[ShapeMismatch, ...] = ()
-    unresolved: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def worst(self) -> Distance | None:
-        """The largest error."""
-        return max(self.distances, key=lambda d: d.error, default=None)
-
-    @property
-    def summary(self) -> str:
-        """Where the models were compared, and what showed nothing, in a line."""
-        decided = [d.where for d in self.distances if d.decides]
-        where = dict.fromkeys(d.where for d in self.distances if d.where and not d.decides)
-        if len(decided) > MOST_DECISIONS_NAMED:
-            decided = [f"before {len(decided)} nodes that decide what follows"]
-        return "; ".join((*dict.fromkeys(decided), *where, *self.unresolved))
-
-    @property
-    def is_done(self) -> bool:
-        """Whether other inputs would show no more: a difference was seen, as far as can be."""
-        worst = self.worst
-        if worst is None or not worst.error or self.unresolved:
-            return False
-        return not any(d.may_show for d in self.distances)
-
-    def verification(
-        self,
-        kind: str,
-        runs: int,
-        max_error: float | None,
-        ran_on: str,
-        *,
-        nothing: str = "",
-        more: str = "",
-        unreached: tuple[str, ...] = (),
-    ) -> Verification:
-        """As reports have it. `nothing` is said where no output was compared, `more` at the end."""
-        worst = self.worst
-        if worst is None:
-            detail = "; ".join(dict.fromkeys((*self.unresolved, *self.notes))) or nothing
-            return Verification(
-                "unchecked", kind, runs, detail=detail, ran_on=ran_on, unreached=unreached
-            )
-        is_whole = not self.unresolved and all(not d.where for d in self.distances)
-        return Verification(
-            "passed" if is_whole else "compared",
-            kind,
-            runs,
-            worst.error,
-            worst.cosine,
-            max_error,
-            "; ".join(filter(None, (self.summary, more))),
-            ran_on,
-            unreached,
-        )
+    lost: int = 0
 
 
 # What a value shows ------------------------------------------------------------------------------
@@ -253,6 +190,22 @@ def tensors(value: Any) -> Arrays:
     return [found] if isinstance(found, np.ndarray) else []
 
 
+def seen(
+    padding: Padding, name: str, a: Arrays, b: Arrays, bounds: Bounds | None = None
+) -> tuple[Arrays, Arrays]:
+    """The value `name` of both models, without padding; a softmax over tokens stays whole."""
+    if len(a) != 1 or len(b) != 1:
+        return a, b
+    if bounds is not None and bounds.squash is Squash.SOFTMAX and _is_of_tokens(bounds, a[0]):
+        return a, b
+    one, other = padding.seen(name, a[0], b[0])
+    return [one], [other]
+
+
+def _is_of_tokens(bounds: Bounds, array: Array) -> bool:
+    return array.ndim > 0 and bounds.axis % array.ndim < BATCH_AND_TOKENS
+
+
 # How far values are apart ------------------------------------------------------------------------
 
 
@@ -260,7 +213,7 @@ def distance(
     output: str, value: str, pairs: Pairs, where: str = "", forced: tuple[str, ...] = ()
 ) -> Distance:
     """All runs as one; elements count where the float model's are finite."""
-    expected, got, apart, bad = [], [], [], 0
+    expected, got, apart, bad, lost = list[Array](), list[Array](), [], 0, 0
     for _, a, b in pairs:
         one, other = _flat(a, a), _flat(b, a)
         kept = ~_masked(one, other)
@@ -268,6 +221,7 @@ def distance(
         expected.append(one)
         got.append(other)
         bad += int((~np.isfinite(other)).sum())
+        lost += sum(int((~np.isfinite(x) & (x != y)).sum()) for x, y in zip(a, b, strict=True))
         apart.append(float(np.square(other - one).sum()))
     # A run with NaN is the one to look at.
     feed = pairs[int(np.argmax(np.where(np.isfinite(apart), apart, np.inf)))][0]
@@ -275,7 +229,7 @@ def distance(
         return Distance(output, value, float("inf"), 1.0, feed, where, forced, bad)
     reference, mine = np.concatenate(expected), np.concatenate(got)
     error, cosine = relative_error(reference, mine), cosine_error(reference, mine)
-    return Distance(output, value, error, cosine, feed, where, forced)
+    return Distance(output, value, error, cosine, feed, where, forced, lost=lost)
 
 
 def distance_before(

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.metrics import relative_error
+from octavo.core.padding import Padding
 from octavo.errors import OctavoError
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.check.coverage import layers_run
@@ -67,13 +68,13 @@ class LayerEffects:
         changes = self._changes(feed, at)
         order = sorted(at, key=lambda v: -changes[v][1])
         perturbed = _Perturbed(self._pair, at, value, forced, feed)
-        expected = perturbed.run({})
+        expected, padding = perturbed.run({}), Padding.of(feed)
         started, found = perf_counter(), {}
         for name in order:
             if perf_counter() - started > RANKING_SECONDS:
                 break
             got = perturbed.run({name: changes[name][0]})
-            found[name] = _error(expected, got)
+            found[name] = _error(*padding.seen(value, expected, got))
         return found
 
     def own_errors(self, feed: Feed) -> dict[str, float]:
@@ -91,13 +92,14 @@ class LayerEffects:
         cut = LayerProbe(self._pair.quantized(), at, self._pair.shared, "the quantized model, cut,")
         theirs = ValueProbe(self._pair.floating(), [*at, *cut.needs], FLOAT_LABEL)
         expected = theirs.run(feed)
-        alone = cut.run(expected)
+        alone, padding = cut.run(expected), Padding.of(feed)
         found = {}
         for name in at:
             with np.errstate(all="ignore"):
                 change = alone[name].astype(np.float64) - expected[name].astype(np.float64)
             added = np.where(np.isfinite(change), change, 0).astype(expected[name].dtype)
-            found[name] = added, _error(expected[name], alone[name])
+            both = padding.seen(name, expected[name], alone[name], layer=True)
+            found[name] = added, _error(*both)
         return found
 
     def _of_these(self, feed: Feed, layers: Sequence[str]) -> str | None:

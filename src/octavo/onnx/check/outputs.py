@@ -15,18 +15,16 @@ from octavo.errors import OctavoError
 from octavo.onnx.check.activations import ActivationComparison, OpenOutput, SharedValues
 from octavo.onnx.check.distance import (
     Distance,
-    Findings,
     Pairs,
     Run,
-    ShapeMismatch,
     Uninformative,
     distance,
     is_finite,
     is_float,
     looks_squashed,
-    tensors,
     uninformative,
 )
+from octavo.onnx.check.findings import Findings, ShapeMismatch
 from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.inputs import Feed
 
@@ -52,7 +50,7 @@ class OutputComparison:
         are left out."""
         distances, left = list[Distance](), list[OpenOutput]()
         for i, name in enumerate(self._names):
-            pairs = [(run.feed, tensors(run.expected[i]), tensors(run.got[i])) for run in runs]
+            pairs = [run.pair(i, name) for run in runs]
             plain = _plain(name, pairs, max_error)
             if isinstance(plain, Distance):
                 distances.append(plain)
@@ -91,10 +89,10 @@ class OutputComparison:
             pass
         i = self._names.index(left.output)
         for run in runs:
-            once, again = tensors(run.expected[i]), tensors(self._again(run.feed)[i])
-            if [a.shape for a in once] != [a.shape for a in again]:
+            twice = replace(run, got=self._again(run.feed)).pair(i, left.output)
+            if [a.shape for a in twice[1]] != [a.shape for a in twice[2]]:
                 return True
-            if distance(left.output, left.output, [(run.feed, once, again)]).error > max_error:
+            if distance(left.output, left.output, [twice]).error > max_error:
                 return True
         return False
 

@@ -14,13 +14,14 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
+from octavo.core.padding import Padding
 from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.distance import Run
 from octavo.onnx.check.memory import Memory
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session
-from octavo.onnx.inputs import Feed, made_up
+from octavo.onnx.inputs import Feed, made_up, outputs_without_tokens
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.normalize import load_normalized
 
@@ -114,7 +115,7 @@ class Runs:
                     f"the float model rejects the inputs that were given: {brief(error)}; give "
                     "inputs (check_inputs, --inputs) on which it runs"
                 ) from error
-            done.append(Run(feed, expected, self._got(feed, None)))
+            done.append(self._run(feed, expected, None))
         return done
 
     def accepted(self, branch: int = 0) -> Iterator[Accepted]:
@@ -143,11 +144,15 @@ class Runs:
 
     def both(self, taken: Accepted) -> Run:
         """Runs the other model on inputs that the float one took. Raises TimeoutError."""
-        return Run(taken.feed, taken.expected, self._got(taken.feed, max(self.clock.left, 1.0)))
+        return self._run(taken.feed, taken.expected, max(self.clock.left, 1.0))
 
     def again(self, feed: Feed) -> Sequence[Any]:
         """The float model's outputs on a feed that it has taken before."""
         return list(self.theirs.run(self.names, feed))
+
+    def _run(self, feed: Feed, expected: Sequence[Any], seconds: float | None) -> Run:
+        padding = Padding.of(feed, outputs_without_tokens(self.theirs))
+        return Run(feed, expected, self._got(feed, seconds), padding)
 
     def _got(self, feed: Feed, seconds: float | None) -> Sequence[Any]:
         try:

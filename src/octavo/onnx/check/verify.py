@@ -13,7 +13,8 @@ import onnxruntime as ort
 from octavo.errors import VerificationError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.coverage import BranchCoverage
-from octavo.onnx.check.distance import Distance, Findings, Run
+from octavo.onnx.check.distance import Distance, Run
+from octavo.onnx.check.findings import Findings
 from octavo.onnx.check.layer_effects import LayerEffects
 from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.check.outputs import OutputComparison
@@ -173,6 +174,7 @@ class _Check:
             nothing=NO_OUTPUTS,
             more=_not_reached(self._coverage) if missing else "",
             unreached=missing,
+            padding=sum(run.padding.rows for run in self._ran),
         )
 
     def _equal_outputs(self, found: Findings) -> Findings:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
+from octavo.core.padding import Padding
+from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN
@@ -25,7 +28,7 @@ from octavo.onnx.comparing.pairing import LayerPairing, pair_up
 from octavo.onnx.comparing.probes import LayerProbe, ValueProbe
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
-from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
+from octavo.onnx.inputs import CheckInputs, Feed, outputs_without_tokens, read_inputs
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
@@ -46,6 +49,7 @@ _VECTORS = frozenset(
 """What hidden states and embeddings come out of."""
 
 
+@says_progress
 def compare(
     float_model: str | Path,
     quantized_model: str | Path,
@@ -53,6 +57,7 @@ def compare(
     *,
     sess_options: ort.SessionOptions | None = None,
     custom_ops: Libraries | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Runs both files on the same inputs and says how far apart they are, and where.
 
@@ -64,6 +69,7 @@ def compare(
             made up by default.
         sess_options: as of `quantize_dynamic`, for operators of other libraries.
         custom_ops: as of `quantize_dynamic`.
+        progress: as of `quantize_dynamic`.
 
     Raises:
         ModelError: a file is missing or not a model; they do not belong together; the float model
@@ -73,21 +79,24 @@ def compare(
     for name, path in (("float_model", float_model), ("quantized_model", quantized_model)):
         if not isinstance(path, (str, os.PathLike)):
             raise OptionError(f"{name} is a {type(path).__name__}; give a path")
+    say = progress or quiet
+    say("reading", 0, 0)
     floating, quantized = _read(float_model), _read(quantized_model)
     _refuse_swapped(floating)
     pairing = pair_up(floating, quantized)
     with CustomOps.of(custom_ops, sess_options).in_force():
-        feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
-        errors = _errors(Path(float_model), Path(quantized_model), pairing, feeds)
+        found = _outputs(Path(float_model), Path(quantized_model), inputs, say)
+        errors = _errors(Path(float_model), Path(quantized_model), pairing, found, say)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),
         target="native" if DOMAIN in quantized.model.opset_imports else "portable",
         inputs="made up" if inputs is None else "given",
-        runs=len(feeds),
-        outputs=outputs,
+        runs=len(found.feeds),
+        outputs=found.outputs,
         layers=worst_first(_layers(floating, pairing, errors)),
         left_float=pairing.left_float,
+        padding=found.left_out,
     )
 
 
@@ -95,17 +104,28 @@ def compare_outputs(
     float_model: str | Path, quantized_model: str | Path, inputs: CheckInputs | None = None
 ) -> Comparison:
     """As `compare`, without the layers, which takes a fraction of the time."""
-    feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
+    found = _outputs(Path(float_model), Path(quantized_model), inputs, quiet)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),
         target="portable",
         inputs="made up" if inputs is None else "given",
-        runs=len(feeds),
-        outputs=outputs,
+        runs=len(found.feeds),
+        outputs=found.outputs,
         layers=(),
         left_float=0,
+        padding=found.left_out,
     )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The feeds, the padding in each, how outputs differ on them, and the rows left out there."""
+
+    feeds: Sequence[Feed]
+    paddings: Sequence[Padding]
+    outputs: tuple[OutputDifference, ...]
+    left_out: int
 
 
 def _read(path: str | Path) -> Source:
@@ -126,9 +146,9 @@ def _refuse_swapped(floating: Source) -> None:
 
 
 def _outputs(
-    float_path: Path, quantized_path: Path, inputs: CheckInputs | None
-) -> tuple[list[Feed], tuple[OutputDifference, ...]]:
-    """The feeds, and how the files differ on them as users run them."""
+    float_path: Path, quantized_path: Path, inputs: CheckInputs | None, progress: Progress
+) -> _Compared:
+    """How the files differ as users run them."""
     theirs, source = open_session(float_path, None), load(float_path)
     if inputs is None:
         feeds = random_feeds(source, theirs, {}, 0, give="some (inputs, --inputs DATA)")
@@ -138,7 +158,10 @@ def _outputs(
     names = [o.name for o in theirs.get_outputs()]
     scores = {v.name: holds_scores(v) for v in source.model.graph.outputs}
     columns = {name: Output(name, scores.get(name, True)) for name in names}
-    for feed in feeds:
+    without_tokens = outputs_without_tokens(theirs)
+    paddings = [Padding.of(feed, without_tokens) for feed in feeds]
+    for i, (feed, padding) in enumerate(zip(feeds, paddings, strict=True)):
+        progress("comparing outputs", i, len(feeds))
         try:
             expected = theirs.run(names, feed)
         except Exception as error:
@@ -154,12 +177,17 @@ def _outputs(
                 "the float model that it was made from"
             ) from error
         for name, a, b in zip(names, expected, got, strict=True):
-            columns[name].add(as_array(a), as_array(b))
-    return feeds, tuple(column.found() for column in columns.values())
+            columns[name].add(as_array(a), as_array(b), padding)
+    outputs = tuple(column.found() for column in columns.values())
+    return _Compared(feeds, paddings, outputs, sum(padding.rows for padding in paddings))
 
 
 def _errors(
-    float_path: Path, quantized_path: Path, pairing: LayerPairing, feeds: Sequence[Feed]
+    float_path: Path,
+    quantized_path: Path,
+    pairing: LayerPairing,
+    found: _Compared,
+    progress: Progress,
 ) -> list[LayerErrors]:
     """What the runs say of every quantized layer."""
     read = [_multiplied_activations(pair.site) for pair in pairing.pairs]
@@ -169,16 +197,17 @@ def _errors(
     seen = [*at, *cut.needs, *chain.from_iterable(read)]
     theirs = ValueProbe(_read(float_path).model, seen, str(float_path))
     errors = [LayerErrors() for _ in pairing.pairs]
-    for feed in feeds:
+    for i, (feed, padding) in enumerate(zip(found.feeds, found.paddings, strict=True)):
+        progress("comparing layers", i, len(found.feeds))
         expected = theirs.run(feed)
         accumulated, alone = ours.run(feed), cut.run(expected)
         for pair, names, error in zip(pairing.pairs, read, errors, strict=True):
             for name in names:
                 if name in expected:  # an initializer is no activation
-                    error.multiplied(name, expected[name])
+                    error.multiplied(name, expected[name], padding)
             for name in pair.at:
-                error.alone(expected[name], alone[name])
-                error.accumulated(expected[name], accumulated[name])
+                error.alone(expected[name], alone[name], padding)
+                error.accumulated(expected[name], accumulated[name], padding)
     return errors
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from octavo.onnx.inputs.describe import describe, shapes_of
 from octavo.onnx.inputs.generate import MOST_ELEMENTS, branches, made_up
-from octavo.onnx.inputs.given import CheckInputs, Feed, FixedShapes, read_inputs, required_inputs
+from octavo.onnx.inputs.given import (
+    CheckInputs,
+    Feed,
+    FixedShapes,
+    outputs_without_tokens,
+    read_inputs,
+    required_inputs,
+)
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -14,6 +21,7 @@ __all__ = [
     "branches",
     "describe",
     "made_up",
+    "outputs_without_tokens",
     "read_inputs",
     "required_inputs",
     "shapes_of",

@@ -21,7 +21,7 @@ from octavo.onnx.operators.linear import LinearReader
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.options import Request
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Layer, Recipe
-from octavo.recipe.plan import asked
+from octavo.recipe.plan import EXCLUDED, asked
 from octavo.recipe.recipe import Origin
 
 # docs/notes/onnxruntime.md: "Small linear layers stay float"
@@ -58,7 +58,7 @@ def decide(sites: Sequence[Site], nodes: Sequence[str], request: Request) -> lis
 def _within(decision: Decision, request: Request) -> Decision:
     s, layer = request.selection, decision.layer
     if _matches_any(layer, s.exclude):
-        return _unselected(layer, "excluded by name")
+        return _unselected(layer, EXCLUDED)
     if s.only is not None and not _matches_any(layer, s.only):
         return _unselected(layer, "not among the nodes to quantize")
     if s.ops is not None and layer.op not in s.ops:

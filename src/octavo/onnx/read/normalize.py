@@ -191,7 +191,10 @@ def refuse_quantized(model: ir.Model, label: str) -> None:
         for node in graph:
             if node.op_type in QUANTIZED_OPS or node.domain == DOMAIN:
                 ours = any(key.startswith("octavo.") for key in model.metadata_props)
-                convert = "" if ours or node.domain == DOMAIN else CONVERT
+                convert = CONVERT
+                if ours or node.domain == DOMAIN:
+                    other = "portable" if node.domain == DOMAIN else "native"
+                    convert = f"; for target {other} convert it: octavo convert-target --to {other}"
                 raise AlreadyQuantizedError(
                     f"{label} is quantized already: it holds {node.op_type} {node.name!r}. Start "
                     "from the float model, or ask to quantize only the rest "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
 
-from octavo.errors import ModelError, OptionError, brief, pip_install
+from octavo.core.packages import need
+from octavo.errors import ModelError, OptionError, brief
 from octavo.graph.analysis.walk import graphs_of
 from octavo.onnx.read.load import load
 from octavo.onnx.read.normalize import write_out_erfc
@@ -36,12 +36,8 @@ def from_tensorflow(
     model = Path(path)
     command = [sys.executable, "-m", "tf2onnx.convert", "--opset", str(OPSET)]
     command += _source_arguments(model, inputs, outputs)
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise ModelError(
-            f"{model} is a TensorFlow model, and {' and '.join(missing)} is not installed: "
-            f"{pip_install('tf2onnx', 'tensorflow')}; or export it to ONNX elsewhere"
-        )
+    end = "; or export it to ONNX elsewhere"
+    need(f"{model} is a TensorFlow model and needs", *NEEDED, otherwise=end, load=False)
     out = Path(out_folder) / f"{model.absolute().stem}.onnx"
     for flag, names in (("--inputs", inputs), ("--outputs", outputs)):
         command += [flag, ",".join(_tensor(n) for n in names)] if names else []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from octavo.core.feeds import Shapes, fitting_shapes
 from octavo.errors import InputDataError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.constants import Constants
@@ -20,7 +21,7 @@ FEEDS = 4
 def random_feeds(
     source: Source,
     runner: Any,
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Shapes,
     seed: int,
     give: str = "shapes (--shape name=1x128,..) or data (--data FILE)",
 ) -> list[Feed]:
@@ -30,30 +31,56 @@ def random_feeds(
     Raises InputDataError where a shape does not fit, or nothing could be made up; it says to `give`
     something.
     """
-    model = source.model
-    constants = Constants(opset_of(model))
-    fixed = FixedShapes.of(shapes, model.graph)
-    reason, tried = "all that came to mind are empty or too large", []
-    for index, feed in enumerate(made_up(model, constants, (seed, 0), fixed)):
-        form = {name: np.shape(array) for name, array in feed.items()}
-        if form in tried:  # nothing was left to guess
-            continue
-        tried.append(form)
-        problem = _problem(runner, feed)
-        if problem is None:
-            more = [_nth(model, constants, fixed, (seed, i), index) for i in range(1, FEEDS)]
-            return _distinct(runner, [feed, *more])
-        reason = problem
+    found = _Guesses(source, runner, seed)
+    first = found.first(shapes)
+    if first is not None:
+        return found.several(shapes, *first)
+    if fits := fitting_shapes(shapes, found.feed) if shapes else "":
+        raise InputDataError(
+            f"the model does not run on {_words(shapes)}: {fits}. Give --shape such sizes"
+        )
     given = f" with the shapes {_words(shapes)}" if shapes else ""
     raise InputDataError(
-        f"no inputs{given} could be made up that the float model accepts ({reason}); give {give}"
+        f"no inputs{given} could be made up that the float model accepts ({found.reason}); give "
+        f"{give}"
     )
 
 
-def _nth(
-    model: Any, constants: Constants, fixed: FixedShapes, seed: Sequence[int], index: int
-) -> Feed:
-    return next(islice(made_up(model, constants, seed, fixed), index, None))
+class _Guesses:
+    """Inputs that are made up for a model, until it runs on some; `reason` is why not on others."""
+
+    def __init__(self, source: Source, runner: Any, seed: int) -> None:
+        self._model, self._runner, self._seed = source.model, runner, seed
+        self._constants = Constants(opset_of(source.model))
+        self.reason = "all that came to mind are empty or too large"
+
+    def feed(self, shapes: Shapes) -> Feed | None:
+        """What it runs on, of these shapes."""
+        found = self.first(shapes)
+        return None if found is None else found[1]
+
+    def first(self, shapes: Shapes) -> tuple[int, Feed] | None:
+        """The same with the guess's number."""
+        tried = []
+        for index, feed in enumerate(self._made_up(shapes, 0)):
+            form = {name: np.shape(array) for name, array in feed.items()}
+            if form in tried:  # nothing was left to guess
+                continue
+            tried.append(form)
+            problem = _problem(self._runner, feed)
+            if problem is None:
+                return index, feed
+            self.reason = problem
+        return None
+
+    def several(self, shapes: Shapes, index: int, feed: Feed) -> list[Feed]:
+        """`feed`, and others of its shapes with other numbers."""
+        more = [next(islice(self._made_up(shapes, i), index, None)) for i in range(1, FEEDS)]
+        return _distinct(self._runner, [feed, *more])
+
+    def _made_up(self, shapes: Shapes, number: int) -> Iterator[Feed]:
+        fixed = FixedShapes.of(shapes, self._model.graph)
+        return made_up(self._model, self._constants, (self._seed, number), fixed)
 
 
 def _distinct(runner: Any, feeds: Sequence[Feed]) -> list[Feed]:
@@ -78,5 +105,5 @@ def _problem(runner: Any, feed: Feed) -> str | None:
     return None
 
 
-def _words(shapes: Mapping[str, Sequence[int]]) -> str:
+def _words(shapes: Shapes) -> str:
     return ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())

@@ -5,8 +5,8 @@ A page is a verdict, tiles and sections (`parts`); what makes one out of a resul
 drawn by the template that it names (`templates/`).
 """
 
-from octavo.report.html.quantization import report_html
+from octavo.report.html.quantization import in_short, report_html
 from octavo.report.html.render import write_html
 from octavo.report.html.tuning import tuning_html
 
-__all__ = ["report_html", "tuning_html", "write_html"]
+__all__ = ["in_short", "report_html", "tuning_html", "write_html"]

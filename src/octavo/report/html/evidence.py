@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ from octavo.results.comparison_page import decibels
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
 from octavo.results.judgement import worst_error, worst_output
 from octavo.results.report import Report
-from octavo.results.words import clean, count, duration, number, size
+from octavo.results.words import apart, clean, count, duration, number, padding, share, size
 
 _NAMES = {FLOAT: "float", QUANTIZED: "quantized", ORT: ORT_NAME}
 _VERDICTS = {
@@ -195,11 +196,11 @@ def _errors(compared: Sequence[Comparison | None]) -> Iterator[Cell]:
         error, worst = worst_error(found), worst_output(found)
         if error is None or worst is None or worst.difference is None:
             yield Cell("")
-        elif worst.difference.non_finite:
+        elif not math.isfinite(error):
             yield Cell("not finite", error, tone="bad")
         else:
             cosine = worst.difference.cosine
-            detail = "" if cosine is None else f"1 - cosine {number(max(0.0, 1 - cosine))}"
+            detail = apart(None if cosine is None else max(0.0, 1 - cosine), error)
             yield Cell(number(error), error, detail=detail, bar=length(error))
 
 
@@ -213,7 +214,7 @@ def _sqnr(found: Comparison | None) -> Cell:
 
 def _agreement(found: Comparison | None) -> Cell:
     least = least_agreement(found)
-    return Cell("") if least is None else Cell(f"{least:.1%}", least)
+    return Cell("") if least is None else Cell(share(least), least)
 
 
 def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
@@ -226,14 +227,15 @@ def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
         yield "Nothing was timed."
     if compared is not None:
         runs = count(compared.runs, "run")
-        yield f"Outputs compared over {runs} on inputs {clean(compared.inputs)}."
+        left_out = padding(compared.padding)
+        yield f"Outputs compared over {runs} on inputs {clean(compared.inputs)}{left_out}."
     else:
         yield "Outputs were not compared."
 
 
 def _how(models: Sequence[_Model]) -> Iterator[str]:
     if any(m.name == ORT for m in models):
-        yield f"{ORT_NAME} is what its quantize_dynamic makes by default."
+        yield f"{ORT_NAME} is what its quantize_dynamic makes by default, with one scale a tensor."
     if any(m.pair is not None for m in models):
         yield f"Time over float is given with its {CONFIDENCE:.0%} interval, timed in turns."
     if any(m.comparison is not None for m in models):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from octavo.core.packages import what_is_wrong
 from octavo.report.html.parts import Picture
 from octavo.report.plots.errors import errors_plot
-from octavo.report.plots.style import Plot, missing
+from octavo.report.plots.style import Plot
 from octavo.report.plots.trials import trials_plot
 from octavo.results.comparison import Comparison
 from octavo.results.tuning import TuneResult
@@ -34,6 +35,6 @@ def _picture(
     wide, narrow = draw(_WIDE), draw(_NARROW)
     if wide is None or narrow is None:
         return None
-    if why := missing():
+    if why := what_is_wrong("matplotlib"):
         return Picture(anchor, title, missing=why)
     return Picture(anchor, title, wide.element("wide"), narrow.element("narrow"), intro=intro)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from octavo.recipe.recipe import Recipe
 from octavo.report.html.evidence import measured_notes, measured_sections
 from octavo.report.html.parts import Commands, Facts, Notes, Page, Section, Tile
 from octavo.report.html.render import page_data, render
@@ -22,10 +20,11 @@ from octavo.results.advice import advice
 from octavo.results.comparison import Comparison
 from octavo.results.comparison_page import decibels
 from octavo.results.evidence import Evidence
-from octavo.results.judgement import Judgement, Ship, judge, worst_error
+from octavo.results.judgement import Judgement, Ship, bound_of, judge, worst_error
 from octavo.results.names import grouped
 from octavo.results.report import Report
-from octavo.results.words import clean, count, duration, number, size
+from octavo.results.report_page import needs
+from octavo.results.words import clean, count, duration, number, padding, size
 
 
 def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
@@ -39,16 +38,31 @@ def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
     return render(_page(report, evidence))
 
 
+def in_short(report: Report | None, evidence: Evidence | None) -> str:
+    """The page's verdict, and why: `Ready to ship: its outputs are close to ..`."""
+    judged = _judged(report, evidence or Evidence())
+    return _MEASURED if judged is None else judged.in_short
+
+
+def _judged(report: Report | None, evidence: Evidence) -> Judgement | None:
+    """None where there is nothing to judge by."""
+    sizes = _sizes(report) if report is not None else model_sizes(evidence)
+    known = report is not None or evidence.comparison is not None
+    return judge(report, evidence, sizes) if known else None
+
+
+_MEASURED = "Measured"
+"""The heading of a page that has no verdict."""
+
+
 def _page(report: Report | None, given: Evidence | None) -> Page:
     evidence = given or Evidence()
     subject = _subject(report, evidence.comparison)
-    sizes = _sizes(report) if report is not None else model_sizes(evidence)
-    known = report is not None or evidence.comparison is not None
-    judged = judge(report, evidence, sizes, _bound(report)) if known else None
+    judged = _judged(report, evidence)
     return Page(
         title=f"{subject}: quantization",
         subject=subject,
-        heading="Measured" if judged is None else judged.ship.value,
+        heading=_MEASURED if judged is None else judged.ship.value,
         summary="" if judged is None else judged.sentence,
         sentence=" ".join(filter(None, (*_sentences(report, given), *_alarms(report, evidence)))),
         good=judged is not None and judged.ship is Ship.READY,
@@ -72,15 +86,9 @@ def _subject(report: Report | None, found: Comparison | None) -> str:
     return "a quantized model" if found is None else clean(found.quantized_model)
 
 
-def _bound(report: Report | None) -> float:
-    """The largest error that verification accepts: a recipe's default where the report has none."""
-    recipe = {} if report is None else report.recipe
-    return float(recipe.get("max_error", Recipe.max_error))
-
-
 def _beyond(report: Report | None, found: Comparison) -> bool:
     error = worst_error(found)
-    return error is not None and error > _bound(report)
+    return error is not None and error > bound_of(report)
 
 
 def _alarms(report: Report | None, evidence: Evidence) -> Iterator[str]:
@@ -89,7 +97,7 @@ def _alarms(report: Report | None, evidence: Evidence) -> Iterator[str]:
     if found is None:
         return
     if _beyond(report, found):
-        yield f"The error is above {number(_bound(report))}, the largest allowed."
+        yield f"The error is above {number(bound_of(report))}, the largest allowed."
     blamed = found.suspect
     if blamed is not None:
         yield f"Look first at {words.name(blamed.name)}, alone {decibels(blamed.alone)}."
@@ -203,15 +211,13 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
         yield "Processors", clean(report.cpu)
     if report.quant_format:
         yield "Format", clean(report.quant_format)
-    if report.min_onnxruntime:
-        needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
-        yield "Needs", needed
+    yield from needs(report)
     v = report.verification
-    if v.cosine_error is not None and math.isfinite(v.cosine_error):
-        yield "1 - cosine", number(v.cosine_error)
+    if v.error is not None and (said := words.apart(v.cosine_error, v.error)):
+        yield "1 - cosine", said.rpartition(" ")[2]
     if v.detail:
         yield "Check", clean(v.detail)
     if v.ran_on:
-        yield "Inputs", clean(f"{v.inputs}: {v.ran_on}")
+        yield "Inputs", clean(f"{v.inputs}: {v.ran_on}{padding(v.padding)}")
     yield "Took", duration(report.seconds)
     yield "Wrote", clean(report.output) or "nothing"

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import OptionError, OutputError, pip_install
+from octavo.core.packages import need
+from octavo.errors import OptionError, OutputError
 from octavo.report.html.parts import Page
 from octavo.report.plots.style import DARK_RULES
 from octavo.results import trial_words as say
@@ -50,12 +51,9 @@ def embedded(data: object) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    try:
-        import jinja2
-    except ImportError:
-        raise OptionError(
-            f"an HTML report needs jinja2, which is not installed: {pip_install('jinja2')}"
-        ) from None
+    need("an HTML report needs", "jinja2", error=OptionError)
+    import jinja2
+
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -17,6 +17,7 @@ ORT_NAME = "ONNX Runtime's own int8"
 """What `onnxruntime.quantization.quantize_dynamic` makes, with its default options."""
 
 _THAT = "that"
+_DEFAULT = "at its default of one scale a tensor"
 _ALIKE = 1.05  # errors that differ by less are called the same
 
 
@@ -113,9 +114,9 @@ def _beside(ours: float, theirs: float) -> str:
     if not ours:
         return f"less error than {ORT_NAME} ({both})"
     factor = max(ours, theirs) / min(ours, theirs)
-    return f"{factor:.1f} times {'less' if ours < theirs else 'the'} error " + (
-        f"{'than' if ours < theirs else 'of'} {ORT_NAME} ({both})"
-    )
+    if ours < theirs:
+        return f"{factor:.1f} times less error than {ORT_NAME} {_DEFAULT} ({both})"
+    return f"{factor:.1f} times the error of {ORT_NAME} {_DEFAULT} ({both})"
 
 
 def _turned(pair: Pair | None) -> Pair | None:
@@ -165,9 +166,9 @@ def error_tiles(evidence: Evidence) -> Iterator[Tile]:
     if least is not None:
         theirs = least_agreement(evidence.ort)
         detail = "same largest number as float" + (
-            "" if theirs is None else f"; {ORT_NAME}: {theirs:.1%}"
+            "" if theirs is None else f"; {ORT_NAME}: {words.share(theirs)}"
         )
-        yield Tile("Top-1 agreement", f"{least:.1%}", detail, least)
+        yield Tile("Top-1 agreement", words.share(least), detail, least)
 
 
 def _error_text(error: float) -> str:

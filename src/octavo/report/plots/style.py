@@ -12,10 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from octavo.errors import pip_install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,16 +64,6 @@ _SETTINGS = {
     "font.size": 10,
 }
 _TIP = "tip:"
-
-
-def missing() -> str:
-    """Why no plot can be drawn; empty where Matplotlib is installed."""
-    if find_spec("matplotlib") is not None:
-        return ""
-    return (
-        f"matplotlib, which is not installed: {pip_install('matplotlib')} "
-        "(it is in Octavo's extra `report`)"
-    )
 
 
 # docs/notes/reports.md: "Plots have one style and two themes"

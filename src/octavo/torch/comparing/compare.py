@@ -3,6 +3,7 @@ layer."""
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from octavo.core.padding import Padding
+from octavo.core.progress import Progress, quiet, shown
 from octavo.errors import InputDataError, ModelError, brief
 from octavo.results.accumulate import LayerErrors, Output
 from octavo.results.comparison import (
@@ -49,21 +52,31 @@ def compare(
     model fails, AlreadyQuantizedError for a quantized float_module, InputDataError where the float
     model does not take the inputs.
     """
-    return compare_calls(float_module, quantized_module, [(inputs, keywords)])
+    with shown("comparing") as progress:
+        return compare_calls(
+            float_module, quantized_module, [(inputs, keywords)], progress=progress
+        )
 
 
 def compare_calls(
-    floating: nn.Module, quantized: nn.Module, calls: Sequence[Call], inputs: str = "given"
+    floating: nn.Module,
+    quantized: nn.Module,
+    calls: Sequence[Call],
+    inputs: str = "given",
+    progress: Progress = quiet,
 ) -> Comparison:
     """As `compare`, over several runs; `inputs` is what the result says of where they are from."""
     check_models(floating, quantized)
+    paddings = [padding_of(floating, call) for call in calls]
     floating = twin(floating)
     pairing = pair_up(floating, quantized)
     with torch.inference_mode(), _slow_attention():
-        outputs = _outputs(floating, quantized, calls)
+        outputs = _outputs(floating, quantized, calls, paddings)
+        left_out = sum(padding.rows for padding in paddings)
         errors = _Errors(pairing)
-        for call in calls:
-            errors.run(floating, quantized, call)
+        for i, (call, padding) in enumerate(zip(calls, paddings, strict=True)):
+            progress("comparing layers", i, len(calls))
+            errors.run(floating, quantized, call, padding)
     return Comparison(
         float_model=type(floating).__name__,
         quantized_model=type(quantized).__name__,
@@ -73,22 +86,43 @@ def compare_calls(
         outputs=outputs,
         layers=worst_first(errors.found(floating)),
         left_float=pairing.left_float,
+        padding=left_out,
     )
 
 
+def padding_of(model: nn.Module, call: Call) -> Padding:
+    """What masks among the arguments hide."""
+    try:
+        given = inspect.signature(model.forward).bind_partial(*call[0], **call[1]).arguments
+    except TypeError:  # forward says what it does not take
+        given = dict(call[1])
+    return Padding.of(_masks(given))
+
+
+def _masks(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors among arguments by name, as arrays; mappings stay such."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            found[name] = _masks({str(key): item for key, item in value.items()})
+        elif isinstance(value, torch.Tensor) and not value.is_complex():
+            found[name] = (value.float() if value.is_floating_point() else value).cpu().numpy()
+    return found
+
+
 def _outputs(
-    floating: nn.Module, quantized: nn.Module, calls: Sequence[Call]
+    floating: nn.Module, quantized: nn.Module, calls: Sequence[Call], paddings: Sequence[Padding]
 ) -> tuple[OutputDifference, ...]:
     """How the models differ as users run them."""
     columns: dict[str, Output] = {}
-    for call in calls:
+    for call, padding in zip(calls, paddings, strict=True):
         expected = named_arrays(_called(floating, call, InputDataError, "the float model"))
         got = named_arrays(_called(quantized, call, ModelError, "the quantized model"))
         if not expected:
             raise ModelError(f"{type(floating).__name__} returned no tensor")
         for name, array in expected.items():
             column = columns.setdefault(name, Output(name))
-            column.add(array, got.get(name))
+            column.add(array, got.get(name), padding)
     return tuple(column.found() for column in columns.values())
 
 
@@ -115,9 +149,11 @@ class _Errors:
     def __init__(self, pairing: ModulePairing) -> None:
         self._pairs = pairing.pairs
         self._errors = [[LayerErrors() for _ in pair.layers] for pair in pairing.pairs]
+        self._padding = Padding({})
 
-    def run(self, floating: nn.Module, quantized: nn.Module, call: Call) -> None:
+    def run(self, floating: nn.Module, quantized: nn.Module, call: Call, padding: Padding) -> None:
         """One run of both models."""
+        self._padding = padding
         expected: dict[int, list[list[Returned]]] = defaultdict(list)
         got: dict[int, list[list[Returned]]] = defaultdict(list)
         with _watching(floating, self._pairs, partial(self._alone, expected)):
@@ -131,9 +167,9 @@ class _Errors:
         results = self._pairs[index].watched.alone(args, keywords, output)
         for error, result in zip(self._errors[index], results, strict=True):
             for name, array in result.given.items():
-                error.multiplied(name, array)
+                error.multiplied(name, array, self._padding)
             for a, b in zip(result.reference, result.other, strict=True):
-                error.alone(a, b)
+                error.alone(a, b, self._padding)
         expected[index].append([result.reference for result in results])
 
     def _running(self, got: Any, index: int, args: Any, keywords: Any, output: Any) -> None:
@@ -151,7 +187,7 @@ class _Errors:
                 )
             for theirs, ours in zip(expected, got, strict=False):
                 for a, b in zip(theirs[i], ours[i], strict=True):
-                    error.accumulated(a, b)
+                    error.accumulated(a, b, self._padding)
 
     def found(self, floating: nn.Module) -> list[LayerDifference]:
         """Each quantized layer, in the model's order."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from octavo.core.feeds import read_runs
-from octavo.errors import InputDataError
 from octavo.recipe import Report
 from octavo.recipe.target import Feed
 from octavo.results.comparison import Comparison
 from octavo.torch.comparing.compare import compare_calls
-from octavo.torch.named_models import named_model, named_quantized
+from octavo.torch.named_models import named_inputs, named_model, named_quantized
 from octavo.torch.quantize import report
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.target import TorchTarget
@@ -31,13 +27,14 @@ def compare_saved(factory: str, saved: Path, inputs: Path | None) -> Comparison:
     """Compares what `factory` (`module:name`) makes with the model in `saved`.
 
     `inputs` is a .npz file (one run) or a .jsonl file (one run a line) by the names of forward's
-    parameters, or "0", "1", ...; made up where it is None. Raises as `compare`, and ModelError for
-    a factory that fails or a file that is not of this model.
+    parameters, or "0", "1", ...; of a checkpoint lines may be texts; made up where it is None.
+    Raises as `compare`, and ModelError for a factory that fails or a file that is not of this
+    model.
     """
     floating = named_model(factory).eval()
     quantized = named_quantized(factory, saved)
     caller = Caller(floating)
-    calls = [caller.arguments(feed) for feed in _feeds(floating, inputs)]
+    calls = [caller.arguments(feed) for feed in _feeds(floating, factory, inputs)]
     kind = "made up" if inputs is None else "given"
     found = compare_calls(floating, quantized, calls, kind)
     return replace(found, float_model=factory, quantized_model=str(saved))
@@ -56,7 +53,7 @@ class TimedPair:
 def timed_pair(factory: str, saved: Path, inputs: Path | None) -> TimedPair:
     """For timing on the first of the `inputs` of `compare_saved`. Raises as that does."""
     floating = named_model(factory).eval()
-    feed = _feeds(floating, inputs)[0]
+    feed = _feeds(floating, factory, inputs)[0]
     arguments = Caller(floating).arguments(feed)
 
     def ready(model: nn.Module) -> Call:
@@ -80,16 +77,7 @@ def saved_report(factory: str, saved: Path) -> Report:
     return report(named_quantized(factory, saved))
 
 
-def _feeds(floating: nn.Module, inputs: Path | None) -> list[Feed]:
+def _feeds(floating: nn.Module, factory: str, inputs: Path | None) -> list[Feed]:
     if inputs is None:
         return list(TorchTarget(floating).made_up({}, 0, "inputs (--inputs DATA)"))
-    return [_feed(run, where) for where, run in read_runs(inputs)]
-
-
-def _feed(run: Any, where: str) -> Feed:
-    if not isinstance(run, Mapping):
-        raise InputDataError(
-            f"inputs {where}: a run maps names of inputs to arrays, and this is a "
-            f'{type(run).__name__}; give one such as {{"x": [[0.5, 1.0]]}}'
-        )
-    return {name: np.asarray(value) for name, value in run.items()}
+    return named_inputs(factory, inputs)

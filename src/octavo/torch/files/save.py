@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import ModelError, listed
 from octavo.files.staging import Staging, output_error
 from octavo.recipe import Report
@@ -28,17 +29,14 @@ from octavo.torch.inventory import ROOT
 from octavo.torch.layers.base import QuantizedModule, held_report
 from octavo.torch.layers.registry import layer_classes
 
-Progress = Callable[[str, int, int], None]
-
 _UNCLEAR = (
     "this name does not say which tensor it is: keys of dicts must hold no dot, and not be equal "
     "as text (0 and '0'); rename the key, or register the tensor as a buffer"
 )
 
 
-def save(
-    model: nn.Module, path: str | Path, *, progress: Progress = lambda stage, done, total: None
-) -> None:
+@says_progress
+def save(model: nn.Module, path: str | Path, *, progress: Progress | None = None) -> None:
     """Writes a model that `quantize_dynamic` returned to `path`, for `octavo.torch.load`.
 
     The file holds every parameter and buffer (those outside of state_dict too) and the tensors that
@@ -48,14 +46,15 @@ def save(
     `load`'s factory makes it. Any safetensors reader reads the file. It appears whole, in place of
     what was at `path`, or not at all.
 
-    `progress` is called with a stage, the tensors written and their number. Raises ModelError for a
-    model without quantized layers, with layers of the user's own `mapping`, with modules that have
-    a `get_extra_state`, or with tensors that safetensors cannot hold or a name cannot tell apart;
-    OutputError where `path` cannot be written.
+    `progress` is called with a stage, the tensors written and their number; by default a line on
+    the terminal says them, from two seconds on. Raises ModelError for a model without quantized
+    layers, with layers of the user's own `mapping`, with modules that have a `get_extra_state`, or
+    with tensors that safetensors cannot hold or a name cannot tell apart; OutputError where `path`
+    cannot be written.
     """
     if not isinstance(model, nn.Module):
         raise ModelError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
-    report = held_report(model)
+    report, say = held_report(model), progress or quiet
     found = module_names(model)
     layers = _layers(model, found, report)
     _refuse_extra_state(found)
@@ -77,7 +76,7 @@ def save(
     with Staging(path) as staging:
         try:
             with staging.model.open("wb") as file:
-                write(file, tensors, metadata, lambda done: progress("writing", done, len(tensors)))
+                write(file, tensors, metadata, lambda done: say("writing", done, len(tensors)))
         except OSError as error:
             raise output_error(error, staging.out) from error
         staging.commit()

@@ -19,25 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from octavo.core.packages import CHECKPOINTS, need
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
     brief,
     listed,
-    pip_install,
     suggest,
 )
+from octavo.files.checkpoints import CONFIG, INDEX, MODULES, PARTS, WEIGHTS
 from octavo.torch.files.factories import skeleton
-from octavo.torch.hub.headers import INDEX, WEIGHTS, StoredTensor, stored_tensors
+from octavo.torch.hub.headers import StoredTensor, stored_tensors
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.tasks import Task, task_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-CONFIG = "config.json"
-MODULES = "modules.json"
-"""Of sentence-transformers: where in a folder its parts are."""
 _OTHERS = (
     *(MODULES, "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("1_Pooling/config.json", "2_Normalize/config.json", "generation_config.json"),
@@ -196,7 +194,7 @@ def find_checkpoint(
     that transformers does not know.
     """
     name = os.fspath(name_or_path)
-    need_transformers()
+    need("checkpoints need", *CHECKPOINTS)
     given = Path(name).expanduser()
     if given.is_dir():
         root = given
@@ -209,17 +207,6 @@ def find_checkpoint(
     folder = root / _part(root)
     with quiet_libraries():
         return Checkpoint(name, root, folder, _config(name, folder))
-
-
-def need_transformers() -> None:
-    """Raises ModelError where it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise ModelError(
-            f"checkpoints need transformers, which is not installed: {pip_install('transformers')}"
-        ) from error
-    assert transformers
 
 
 def _part(root: Path) -> str:
@@ -242,8 +229,8 @@ def _config(name: str, folder: Path) -> Any:
         found = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
         raise ModelError(
             f"{name} is no checkpoint: {folder} holds no {CONFIG} (it holds "
-            f"{listed(found, 5) or 'nothing'}). Give a folder that save_pretrained wrote, with "
-            f"{CONFIG} and {WEIGHTS}"
+            f"{listed(found, 5) or 'nothing'}). A checkpoint's folder holds {PARTS}; "
+            "save_pretrained writes them"
         )
     try:
         return AutoConfig.from_pretrained(folder)

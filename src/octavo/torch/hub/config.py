@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import octavo
-from octavo.errors import ModelError, OptionError, did_you_mean, pip_install
+from octavo.core.packages import pip_install
+from octavo.errors import ModelError, OptionError, did_you_mean
 from octavo.recipe import PRESETS, Recipe
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.files.manifest import version_of
@@ -20,7 +21,7 @@ try:
     from transformers.utils.quantization_config import QuantizationConfigMixin
 except ImportError as error:
     raise ImportError(
-        f"octavo.torch.hub needs transformers of version 5: {pip_install('transformers>=5')}"
+        f"octavo.torch.hub needs transformers of version 5: {pip_install('transformers')}"
     ) from error
 
 METHOD = "octavo"

@@ -14,6 +14,7 @@ from octavo.core.cpu import saturates
 from octavo.core.kernels import cpu_features
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.core.ort_library import custom_ops_library
+from octavo.core.padding import Padding
 from octavo.errors import ModelError, VerificationError, brief
 from octavo.recipe import Verification
 from octavo.torch.hub.export_parts import Example, Part
@@ -32,6 +33,7 @@ class Check:
     ) -> None:
         self._max_error = max_error
         self._error = self._cosine_error = 0.0
+        self._left_out = 0
         self._ran: list[str] = []
         self._wanted: dict[str, list[list[Array]]] = {}
         for i, part in enumerate(files):
@@ -49,8 +51,11 @@ class Check:
                 raise VerificationError(
                     f"{path.name} does not run on {_shapes(example)}: {brief(error)}"
                 ) from error
+            padding = Padding.of(feed)
             for name, one, other in zip(part.outputs, wanted, found, strict=True):
+                one, other = padding.seen(name, one, other)  # noqa: PLW2901
                 self._distance(f"{name} of {path.name}", one, other, example)
+            self._left_out += padding.rows
             self._ran.append(f"{path.name} on {_shapes(example)}")
 
     def _distance(self, name: str, wanted: Array, found: Array, example: Example) -> None:
@@ -81,6 +86,7 @@ class Check:
             self._cosine_error,
             self._max_error,
             ran_on="; ".join(self._ran),
+            padding=self._left_out,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from transformers.quantizers.auto import AutoHfQuantizer
 
+from octavo.core.packages import all_of
 from octavo.errors import AlreadyQuantizedError
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
 from octavo.torch.hub.config import METHOD, OctavoConfig
@@ -49,13 +50,28 @@ def ask_octavo() -> None:
     merge = AutoHfQuantizer.merge_quantization_configs
 
     def merged(quantization_config: Any, quantization_config_from_args: Any) -> Any:
-        if isinstance(quantization_config_from_args, OctavoConfig) and not _is_ours(
-            quantization_config
-        ):
-            return read_foreign(quantization_config, quantization_config_from_args)
+        if isinstance(quantization_config_from_args, OctavoConfig):
+            if not _is_ours(quantization_config):
+                return read_foreign(quantization_config, quantization_config_from_args)
+            _refuse_other(quantization_config, quantization_config_from_args)
+            quantization_config_from_args = None  # of which transformers would warn
         return merge(quantization_config, quantization_config_from_args)
 
     AutoHfQuantizer.merge_quantization_configs = staticmethod(merged)
+
+
+def _refuse_other(stored: Any, given: OctavoConfig) -> None:
+    """Raises AlreadyQuantizedError where a folder of Octavo's is otherwise than is asked for."""
+    here = OctavoConfig(**stored) if isinstance(stored, Mapping) else stored
+    wrong = ["recipe"] if given.recipe != here.recipe else []
+    wrong += ["skip"] if given.skip and given.skip != here.skip else []
+    wrong += ["format"] if given.layout != here.layout else []
+    if wrong:
+        raise AlreadyQuantizedError(
+            f"the checkpoint is quantized already, by Octavo with recipe {here.recipe.name!r}, and "
+            f"quantization_config asks for another {all_of(wrong)}: leave it out, and the folder "
+            "is loaded as it is, or give the float checkpoint"
+        )
 
 
 def _is_ours(stored: Any) -> bool:

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
-from octavo.errors import ModelError, brief, did_you_mean, pip_install
+from octavo.core.packages import GGUF, need
+from octavo.errors import ModelError, brief, did_you_mean
 from octavo.files.checkpoints import is_gguf
 from octavo.recipe import Recipe
-from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint, need_transformers
+from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
 from octavo.torch.hub.config import OctavoConfig
 from octavo.torch.hub.headers import StoredTensor
 from octavo.torch.hub.libraries import quiet_libraries
@@ -94,15 +95,11 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
     Raises ModelError where transformers, gguf or accelerate are missing, for a damaged file (see
     `open_gguf`) and for an architecture that transformers does not read.
     """
-    need_transformers()
+    need("GGUF files need", *GGUF)
     file = open_gguf(path)
     _check_architecture(file)
     from transformers import AutoConfig
-    from transformers.utils import is_accelerate_available
 
-    if not is_accelerate_available():
-        needed = pip_install("accelerate")
-        raise ModelError(f"transformers needs accelerate for GGUF files: {needed}")
     folder = file.path.parent
     try:
         with quiet_libraries():

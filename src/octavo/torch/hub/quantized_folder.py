@@ -11,9 +11,10 @@ from typing import Any
 from octavo.core.progress import Progress, quiet
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.files.staged_folder import MARK, StagedFolder
-from octavo.recipe import Recipe, Report
+from octavo.recipe import Recipe, Report, Verification
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.hub.checkpoint import Checkpoint
+from octavo.torch.hub.folder_check import SampleCheck
 from octavo.torch.hub.gguf_checkpoint import find_either
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.samples import read_samples
@@ -30,6 +31,7 @@ def quantize_folder(
     exclude: Sequence[str] = (),
     inputs: Path | None = None,
     error_feedback: bool = False,
+    verify: bool = True,
     overwrite: bool = False,
     progress: Progress = quiet,
 ) -> Report:
@@ -40,9 +42,11 @@ def quantize_folder(
     folder appears whole or not at all. `only` and `exclude` are globs over layer names.
 
     With `inputs` (a file of samples, see `read_samples`) or `error_feedback` the float model is
-    loaded whole, and quantized as `octavo.torch.quantize_dynamic` does with them.
+    loaded whole, and quantized as `octavo.torch.quantize_dynamic` does with them. With `inputs` the
+    result is compared with it, too, unless not `verify`.
 
-    Raises ModelError, RecipeError, NothingQuantizedError and OutputError.
+    Raises ModelError, RecipeError, NothingQuantizedError, OutputError, and VerificationError where
+    the result is too far from the float model; nothing is written then.
     """
     start = perf_counter()
     staging = StagedFolder(Path(out), replace=overwrite)
@@ -53,20 +57,25 @@ def quantize_folder(
         chosen = recipe_of(recipe)
         if only or exclude:
             chosen = selected(chosen, found.skeleton(), only, exclude)
+        checked: Verification | None = None
         if inputs is None and not error_feedback:
             model = _loaded(found, chosen)
         else:
-            model = _rounded_with(found, chosen, inputs, error_feedback, progress)
+            model, checked = _rounded_with(
+                found, chosen, inputs, error_feedback, verify=verify, progress=progress
+            )
         with staging:
             progress("saving", 0, 0)
             found.write_others(staging.path)
             part = staging.path / found.folder.relative_to(found.root)
             model.save_pretrained(part)
+            told = report(model)
             made = replace(
-                report(model),
+                told,
                 source=found.name,
                 output=str(out),
                 model_bytes_before=found.bytes,
+                verification=checked or told.verification,
                 seconds=perf_counter() - start,
             )
             (staging.path / MARK).write_text(made.to_json(), encoding="utf-8")
@@ -79,9 +88,11 @@ def _rounded_with(
     recipe: Recipe,
     inputs: Path | None,
     error_feedback: bool,
+    *,
+    verify: bool,
     progress: Progress,
-) -> Any:
-    """The float model, quantized with samples."""
+) -> tuple[Any, Verification | None]:
+    """The float model, quantized with samples, and how it compares on them."""
     from octavo.torch.hub.config import OctavoConfig
     from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
 
@@ -92,6 +103,7 @@ def _rounded_with(
         )
     samples = None if inputs is None else read_samples(inputs, found)
     model = found.load()
+    check = SampleCheck(model, samples, progress) if samples and verify else None
     config = OctavoConfig(recipe=recipe)
     model.hf_quantizer = OctavoQuantizer(config)  # which save_pretrained asks
     try:
@@ -109,7 +121,7 @@ def _rounded_with(
         raise ModelError(f"{found.name}: {error}") from error
     model.config.quantization_config = config
     forget_tied(model)
-    return model
+    return model, None if check is None else check.compare(model, recipe.max_error, progress)
 
 
 def _loaded(found: Checkpoint, recipe: Recipe) -> Any:

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from octavo.torch.hub.checkpoint import MODULES
+from octavo.files.checkpoints import MODULES
 
 _OURS = "sentence_transformers."
 _MODES = {

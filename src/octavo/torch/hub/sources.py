@@ -11,7 +11,8 @@ from typing import Any
 from torch import nn
 
 from octavo.errors import ModelError, OptionError
-from octavo.torch.hub.checkpoint import MODULES, Checkpoint, find_checkpoint
+from octavo.files.checkpoints import MODULES
+from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
 from octavo.torch.hub.sentence_files import rename_for_release_5
 from octavo.torch.hub.tasks import Task
 

@@ -93,8 +93,9 @@ def _check_kept(layer: Any, name: str, before: Tensor, wanted: Tensor, held: Ten
     raise NotTrainableError(
         f"{type(layer).__name__}.{name}: {min(float(part[worst]), 1.0):.0%} of what was written "
         f"into channel {worst} would be lost, as it is less than the steps of the layer's "
-        "integers; change the float model (for example, merge adapters into that one) and quantize "
-        "it again"
+        "integers. An adapter of PEFT works unmerged: leave merge_and_unload out. Or change the "
+        "float model (load it without quantization, merge_and_unload, save_pretrained) and "
+        "quantize that"
     )
 
 

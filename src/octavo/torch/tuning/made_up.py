@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy.typing as npt
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from octavo.errors import InputDataError, brief, listed
+from octavo.core.feeds import Shapes, fitting_shapes
+from octavo.errors import InputDataError, brief, did_you_mean, listed
 from octavo.recipe.target import Feed
 from octavo.torch.hub.made_up_calls import call_plan
 from octavo.torch.tuning.calls import Caller
@@ -41,7 +43,7 @@ def made_up(
     run: Run,
     caller: Caller,
     example: Mapping[str, Any],
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Shapes,
     seed: int,
     give: str = GIVE,
 ) -> list[Feed]:
@@ -50,29 +52,67 @@ def made_up(
     Raises InputDataError for an unknown name, and where the model runs on none: it says to `give`
     something.
     """
-    problem = ""
-    for plan in itertools.islice(_plans(model, caller, example, shapes), _TRIES):
-        rng = np.random.default_rng(seed)
-        feeds = [_drawn(plan, rng) for _ in range(RUNS)]
-        try:
-            if all(_shows(run(feed)) for feed in feeds):
-                return feeds
-            found = "it gives no finite numbers"
-        except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
-            found = f"{type(error).__name__}: {brief(error)}"
-        problem = problem or f"; the likeliest ones fail: {found}"
-    known = listed(caller.names) or "none"
+    _refuse_unknown(model, caller, shapes)
+    found = _Guesses(model, run, caller, example, seed)
+    feeds = found.feeds(shapes, RUNS)
+    if feeds:
+        return feeds
+    kind = type(model).__name__
+    if fits := fitting_shapes(shapes, found.feed) if shapes and not example else "":
+        given = ",".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
+        raise InputDataError(f"{kind} does not run on {given}: {fits}. Give --shape such sizes")
+    problem = f"; the likeliest ones fail: {found.reason}" if found.reason else ""
     raise InputDataError(
-        f"no inputs could be made up that {type(model).__name__} runs on (forward's inputs: "
-        f"{known}){problem}. Pass {give}"
+        f"no inputs could be made up that {kind} runs on (forward's inputs: "
+        f"{listed(caller.names) or 'none'}){problem}. Pass {give}"
     )
+
+
+def _refuse_unknown(model: nn.Module, caller: Caller, shapes: Shapes) -> None:
+    """Models of transformers take any name, and leave those alone that they do not know."""
+    for name in shapes if hasattr(model, "main_input_name") else ():
+        if caller.name(name) not in caller.names:
+            raise InputDataError(
+                f"shape of {name!r}: the model has no such input.{did_you_mean(name, caller.names)}"
+            )
+
+
+@dataclass
+class _Guesses:
+    """Inputs that are made up until the model runs on some; `reason`: why not on the likeliest."""
+
+    model: nn.Module
+    run: Run
+    caller: Caller
+    example: Mapping[str, Any]
+    seed: int
+    reason: str = ""
+
+    def feed(self, shapes: Shapes) -> Feed | None:
+        """What it runs on, of these shapes."""
+        return next(iter(self.feeds(shapes, 1, most=8)), None)
+
+    def feeds(self, shapes: Shapes, count: int, most: int = _TRIES) -> list[Feed]:
+        """So many of one plan, after at `most` so many plans; none where it runs on none."""
+        plans = _plans(self.model, self.caller, self.example, shapes)
+        for plan in itertools.islice(plans, most):
+            rng = np.random.default_rng(self.seed)
+            feeds = [_drawn(plan, rng) for _ in range(count)]
+            try:
+                if all(_shows(self.run(feed)) for feed in feeds):
+                    return feeds
+                found = "it gives no finite numbers"
+            except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
+                found = f"{type(error).__name__}: {brief(error)}"
+            self.reason = self.reason or found
+        return []
 
 
 def _plans(
     model: nn.Module,
     caller: Caller,
     example: Mapping[str, Any],
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Shapes,
 ) -> Iterator[Plan]:
     shapes = {caller.name(name): shape for name, shape in shapes.items()}
     tables = _tables(model) or [Table(2)]
@@ -94,9 +134,7 @@ def _plans(
             yield from _of_shapes({name: shape}, tables, {})
 
 
-def _of_shapes(
-    shapes: Mapping[str, Sequence[int]], tables: Sequence[Table], known: Plan
-) -> Iterator[Plan]:
+def _of_shapes(shapes: Shapes, tables: Sequence[Table], known: Plan) -> Iterator[Plan]:
     longest = max((shape[1] for shape in shapes.values() if len(shape) > 1), default=1)
     ways = [list(draw_guesses(name, shape, tables, longest)) for name, shape in shapes.items()]
     for some in itertools.product(*ways):

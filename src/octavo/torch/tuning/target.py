@@ -113,7 +113,7 @@ class TorchTarget:
 
         refuse_static(calibration)
         made = self._quantized(recipe)
-        save(made, out)
+        save(made, out, progress=quiet)
         return replace(report(made), source=self.label, output=str(out))
 
     def made_up(

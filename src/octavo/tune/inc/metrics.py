@@ -5,7 +5,6 @@ Compressor asks, objects with `reset`, `update` and `result`, are taken too."""
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from octavo.errors import InputDataError, OptionError, did_you_mean, pip_install
+from octavo.core.packages import need
+from octavo.errors import InputDataError, OptionError, did_you_mean
 from octavo.measure.accuracy import Against, Metric, Outputs, closeness
 from octavo.tune.inc import metric_scores as scores
 from octavo.tune.inc.boxes import COCO_THRESHOLDS, KEYS, POINTS, mean_ap
@@ -75,12 +75,7 @@ class MetricEntry:
 
     def require_libraries(self, name: str) -> None:
         """Raises OptionError with the way to get what is not installed."""
-        missing = [name for name in self.libraries if importlib.util.find_spec(name) is None]
-        if missing:
-            raise OptionError(
-                f"metric {name} needs {' and '.join(missing)}, which is not installed: "
-                f"{pip_install(*missing)}"
-            )
+        need(f"metric {name} needs", *self.libraries, error=OptionError)
 
 
 def whole(least: int) -> Option:

@@ -17,10 +17,10 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-from octavo.errors import OptionError, pip_install
+from octavo.core.packages import need
+from octavo.errors import OptionError
 from octavo.results.tuning import Trial
 from octavo.tune.ranking import rank_layers
 from octavo.tune.search import SearchContext, Steps
@@ -39,13 +39,11 @@ class _Sampled:
     name = ""
     converges = False
     dimensions = 0
+    libraries: tuple[str, ...] = ("optuna",)
 
     def __init__(self) -> None:
-        if find_spec("optuna") is None:
-            raise OptionError(
-                f"strategy {self.name!r} needs Optuna: {pip_install('optuna')}; strategy 'auto' "
-                "needs nothing more"
-            )
+        end = "; strategy 'auto' needs nothing more"
+        need(f"strategy {self.name!r} needs", *self.libraries, error=OptionError, otherwise=end)
 
     def sampler(self, seed: int) -> Any:
         """Optuna's sampler."""
@@ -99,19 +97,12 @@ class _Sampled:
 class Bayesian(_Sampled):
     """A Gaussian process: about half a second of computing for each trial.
 
-    Needs torch, which Optuna's is computed with.
+    Needs torch and SciPy, which Optuna's is computed with.
     """
 
     name = "bayesian"
+    libraries = ("optuna", "torch", "scipy")
     dimensions = 16
-
-    def __init__(self) -> None:
-        super().__init__()
-        if find_spec("torch") is None or find_spec("scipy") is None:
-            raise OptionError(
-                "strategy 'bayesian' needs torch and SciPy, which Optuna's Gaussian process is "
-                f"computed with: {pip_install('torch', 'scipy')}; strategy 'tpe' needs neither"
-            )
 
     def sampler(self, seed: int) -> Any:
         """Optuna's GPSampler."""
