@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.variants import quiet
 from octavo.cli import main
 from octavo.recipe import PRESETS, Kind, Layer, LayerOutcome, Report, Scheme, Verification
 
@@ -38,6 +43,15 @@ def run(*arguments: str) -> int:
         main(arguments)
     code = exit_.value.code
     return 0 if code is None else int(code)
+
+
+def in_this_process(function: Callable[..., Any], **arguments: Any) -> Any:
+    """In place of `octavo.onnx.bench.call`: ONNX Runtime's quantizer without its own process.
+
+    That one is started by tests/test_cli_bench.py; it takes longer than what most tests are about.
+    """
+    with contextlib.redirect_stdout(io.StringIO()), quiet():
+        return function(**arguments)
 
 
 def int8_model(path: Path, **said: str) -> Path:

@@ -18,10 +18,12 @@ from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.cli import evidence, main
+from octavo.onnx import bench
 from octavo.onnx.bench import BenchFile
 from octavo.onnx.read.stored_report import stored_report
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
+from tests.cli_support import in_this_process
 from tests.onnx.helpers import mlp, save
 
 FACTORY = """
@@ -48,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(evidence, "SECONDS", 0.2)
     # Processes of their own, which tests/test_cli_bench.py starts.
     monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1)
+    monkeypatch.setattr(bench, "call", in_this_process)
     save(mlp(3, 64), Path("m.onnx"))
     octavo.onnx.quantize_dynamic("m.onnx", "m.int8.onnx", nodes_to_exclude=["layer1"])
     return tmp_path

@@ -39,7 +39,8 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert held["ONEDNN_MAX_CPU_ISA"] == held["MKL_ENABLE_INSTRUCTIONS"] == "AVX2"
 
 
-@pytest.mark.parametrize("amx", [True, False])
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("amx", [False, True])
 def test_a_child_answers(amx: bool) -> None:
     cells, names = ((2, 32, 16),), ("torch fp32",)
     answer = runner.run(Job("parts:linear", cells, amx=amx, rounds=2, peers=names, ours=False))

@@ -86,7 +86,8 @@ def test_the_peer_is_silent_and_logging_comes_back(
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("amx", [True, False])
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("amx", [False, True])
 def test_latency_is_measured_in_a_child(amx: bool) -> None:
     path = minilm.onnx_path()
     feeds = latency.tokens([(1, 4)])

@@ -20,9 +20,11 @@ from unittest import mock
 from sybil import Example
 
 from octavo.cli import evidence, main
+from octavo.onnx import bench as onnx_bench
 from octavo.onnx.bench import BenchFile
 from octavo.tune import api as tune_api
 from octavo.tune.inc import quantization
+from tests.cli_support import in_this_process
 from tests.docs.shown import differs
 
 ROOT = Path(__file__).parents[2]
@@ -99,8 +101,8 @@ def perform(command: Command) -> Outcome:
 def quick() -> Iterator[None]:
     """Measurements that are as short as can be; what they say is of no matter to a document.
 
-    Trials run in this process, and the memory of a session is made up, where each would start a
-    fresh one: tests of their own do so.
+    Trials and ONNX Runtime's quantizer run in this process, and the memory of a session is made up,
+    where each would start a fresh one: tests of their own do so.
     """
     search = tune_api.tune
 
@@ -111,6 +113,7 @@ def quick() -> Iterator[None]:
         mock.patch.object(tune_api, "tune", tune),
         mock.patch.object(quantization, "tune", tune),
         mock.patch.object(BenchFile, "peak_memory", lambda *_: 50_000_000),
+        mock.patch.object(onnx_bench, "call", in_this_process),
         mock.patch.object(evidence, "SECONDS", 0.3),
     ):
         yield

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 from torch import Tensor, nn
+
+from benchmarks.zoo.export import cached, versions
 
 LAYERS = 2
 SIZES = {
@@ -150,10 +154,18 @@ class _Positional(nn.Module):
         return found
 
 
-def export(make: Make, attention: str, dynamo: bool, opset: int, path: Path) -> dict[str, Any]:
-    """Writes the model to `path`; its inputs."""
+def export(make: Make, attention: str, dynamo: bool, opset: int) -> tuple[Path, dict[str, Any]]:
+    """The model as a file, and its inputs. Exports take seconds, so files are kept between runs."""
     torch.manual_seed(0)
     made = make(attention)
+    source = zlib.crc32(Path(__file__).read_bytes())
+    of = f"{make.__name__}-{attention}-{'dynamo' if dynamo else 'torchscript'}-{opset}"
+    name = f"attention-{of}-{versions('torch', 'transformers', 'onnxscript')}-{source:08x}.onnx"
+    path = cached(name, partial(_write, made, dynamo, opset))
+    return path, {name: value.numpy() for name, value in made.inputs.items()}
+
+
+def _write(made: Made, dynamo: bool, opset: int, path: Path) -> None:
     module, names = _Positional(made).eval(), list(made.inputs)
     args = tuple(made.inputs.values())
     open_axes = {
@@ -185,4 +197,3 @@ def export(make: Make, attention: str, dynamo: bool, opset: int, path: Path) -> 
                 dynamo=False,
                 dynamic_axes=open_axes,
             )
-    return {name: value.numpy() for name, value in made.inputs.items()}

@@ -38,8 +38,8 @@ CASES = [
 def check(
     make: exports.Make, attention: str, count: int, dynamo: bool, opset: int, folder: Path
 ) -> onnx.ModelProto:
-    source, target = folder / "float.onnx", folder / "native.onnx"
-    feeds = exports.export(make, attention, dynamo, opset, source)
+    target = folder / "native.onnx"
+    source, feeds = exports.export(make, attention, dynamo, opset)
     report = quantize_dynamic(source, target, target="native", verify=False)
     done = onnx.load(target)
     ours = Counter(n.op_type for n in done.graph.node if n.domain == "ai.octavo")

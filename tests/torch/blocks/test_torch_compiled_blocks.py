@@ -89,6 +89,7 @@ def test_each_block_is_one_operator(called_before: bool) -> None:
     assert graphs == [[BLOCK, BLOCK, "octavo.linear.default"]]  # and the pooler
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("recipe", [None, "int4"])
 def test_lengths_stay_open(recipe: str | None) -> None:
     quantized = model(recipe)

@@ -138,6 +138,7 @@ def test_a_mixed_stack_with_a_projection_in_graphs(kind: str) -> None:
     assert_runs_in_graphs(layer, (numbers(4, 5, 13),), (numbers(7, 5, 13),))
 
 
+@pytest.mark.slow  # the operators differ from those of test_torch_linear.py, and the graph does not
 def test_inductor() -> None:
     layer = Flat(quantized(float_stack("gru")))
     assert_runs_in_graphs(layer, (numbers(4, 5, 13),), (numbers(7, 5, 13),), backend="inductor")
