@@ -166,6 +166,12 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     what = "Tensors" if report.target == "torch" else "File"
     yield what, f"{size(before)} -> {size(after)} ({words.ratio(before, after)})"
     yield "Check", _verification(report.verification)
+    yield from requirements(report)
+    yield "Took", words.duration(report.seconds)
+
+
+def requirements(report: Report) -> Iterator[tuple[str, str]]:
+    """What the file needs where it is to run."""
     if report.min_onnxruntime:
         needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
         yield "Needs", needed
@@ -173,7 +179,6 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
         yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"
     elif report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
         yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"
-    yield "Took", words.duration(report.seconds)
 
 
 def _verification(v: Verification) -> str:
