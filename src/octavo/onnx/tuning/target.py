@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import onnxruntime as ort
 
 import octavo
 from octavo.core.form import Form
+from octavo.core.form import Target as FormTarget
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
@@ -160,14 +162,11 @@ class OnnxTarget:
         """The same for target native, where no target was said and the form may be that one."""
         if self._target_said or self._form.qdq or self._form.native:
             return None
-        return OnnxTarget(
-            self._origin,
-            target="native",
-            cpu=self._form.cpu,
-            threads=self._threads,
-            sess_options=self._custom_ops.options,
-            custom_ops=self._custom_ops.libraries,
-        )
+        other = object.__new__(OnnxTarget)
+        other.__dict__.update(self.__dict__)  # a copy would be refused where options are a user's
+        other._form = replace(self._form, target=FormTarget.NATIVE)
+        other._forget()
+        return other
 
     def float_model(self) -> Built:
         """The unmodified model, opened."""
