@@ -48,7 +48,7 @@ def sections(folder: Path, quick: bool) -> dict[str, Rows]:
 
 def _tuned(model: Path, evaluate: Any, criterion: Criterion, **options: Any) -> TuneResult:
     """On one thread, as the sessions that are compared afterwards."""
-    return tune(model, evaluate, criterion=criterion, **{"threads": 1, **options})
+    return tune(model, evaluate, criterion=criterion, **{"threads": 1, "recipe": "int8", **options})
 
 
 def evaluate_lee(session: Session) -> float:

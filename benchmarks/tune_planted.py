@@ -90,7 +90,9 @@ def module_rows(layers: int) -> Iterator[Row]:
 
 
 def _auto(model: Target, objective: str) -> TuneResult:
-    return tune(model, tune_stacks.evaluate, criterion=CRITERION, objective=objective)
+    return tune(
+        model, tune_stacks.evaluate, recipe="int8", criterion=CRITERION, objective=objective
+    )
 
 
 def _auto_rows(model: Target, stack: Stack, words: str, section: str) -> Iterator[Row]:

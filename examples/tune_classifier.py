@@ -1,4 +1,4 @@
-"""Finds the fastest 8-bit form of an ONNX classifier that keeps the accuracy tune.yaml asks for.
+"""Finds a fast form of an ONNX classifier that keeps the accuracy tune.yaml asks for.
 
     python tune_classifier.py                        # a sample: all-MiniLM-L6 that sorts questions
     python tune_classifier.py model.onnx labelled.npz --config my.yaml
@@ -63,6 +63,8 @@ def main(given: argparse.Namespace) -> None:
     quantizer.eval_func = evaluate
     tuned = quantizer.fit()
     print(tuned.result)
+    if not tuned.result.status.met:
+        sys.exit("error: no form keeps the accuracy, so that nothing is saved")
     tuned.save(given.o)
     print(f"saved {given.o}/best_model.onnx and best_recipe.yaml")
     session = octavo.onnx.session(Path(given.o) / "best_model.onnx")

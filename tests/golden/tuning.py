@@ -34,6 +34,7 @@ quantization: {{approach: {approach}}}
 tuning:
   strategy: {{name: {strategy}}}
   accuracy_criterion: {{{criterion}}}
+  objective: modelsize
   exit_policy: {{timeout: 0, max_trials: {trials}}}
   random_seed: 7
 """

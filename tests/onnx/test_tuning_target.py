@@ -262,6 +262,31 @@ def test_it_fills_in_the_protocol(path: Path) -> None:
     assert ours.label == str(path)
 
 
+@pytest.mark.parametrize("recipe", [None, INT8, ALL_FLOAT])
+def test_an_opener_opens_one_file_again_and_again(
+    path: Path, temporary: Path, recipe: Recipe | None
+) -> None:
+    ours, feed = OnnxTarget(path), {"x": normal(5, 64)}
+    expected = ours.float_model() if recipe is None else ours.build(recipe)
+    with ours.opener(recipe) as opened:
+        first, second = opened(), opened()
+    assert first.model is not second.model
+    for one in (first, second):
+        np.testing.assert_array_equal(one.run(feed)[0], expected.run(feed)[0])
+        assert one.bytes == expected.bytes
+    assert not list(temporary.iterdir())
+
+
+def test_native_is_offered_where_nobody_has_said_the_target(path: Path) -> None:
+    offered = OnnxTarget(path, threads=1).native()
+    assert offered is not None
+    assert offered.build(INT8).report.target == "native"  # type: ignore[union-attr]
+    again = pickle.loads(pickle.dumps(OnnxTarget(path)))
+    assert again.native() is not None
+    for said in ({"target": "portable"}, {"target": "native"}, {"quant_format": "qdq"}):
+        assert OnnxTarget(path, **said).native() is None
+
+
 @pytest.mark.parametrize("target", ["portable", "native"])
 def test_raised_schemes_are_more_accurate_than_the_default_one(target: str) -> None:
     """On rows with one large number, which costs the others their resolution."""

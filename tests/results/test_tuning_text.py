@@ -20,7 +20,7 @@ from octavo.results.trial_words import (
     traceback_lines,
     versus_float,
 )
-from octavo.results.tuning import Approach, Status, TuneResult
+from octavo.results.tuning import Approach, Status, Stop, TuneResult
 from octavo.results.tuning_page import last_line, verdict
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED, TRACEBACK, result
 
@@ -48,6 +48,8 @@ Accuracy  0.915 -> 0.912 (loss 0.328% of at most 1%)
 Latency   8.10 ms -> 4.21 ms a run (1.92x as fast)
 Size      90.4 MB -> 23.1 MB (3.9x smaller)
 Search    auto, objective performance: 4 trials and 13 model runs in 1 min 2 s
+Needs     ONNX Runtime 1.17 or newer (opset 17)
+Made for  VNNI, AMX or NEON; other x86 processors need octavo.onnx.session
 Wrote     model.int8.onnx
 
 trial  recipe                                accuracy    loss  latency  time     size  result
@@ -137,6 +139,20 @@ LARGER = "allow a larger loss, or begin with a more accurate --recipe"
 )
 def test_the_last_line(status: Status, changes: dict[str, object], line: str) -> None:
     assert last_line(result(status=status, **changes)) == line
+
+
+def test_a_gain_that_was_not_reached_is_not_answered_with_a_larger_loss() -> None:
+    changes = {"best": MISSED, "output": "", "bound": -0.01}
+    line = last_line(result(status=Status.BEST_EFFORT, **changes))
+    assert LARGER not in line
+    assert line.endswith("which quantization rarely gives: ask for a loss of 0 or more")
+
+
+@pytest.mark.parametrize("stop", [None, *Stop])
+def test_why_it_ended_is_said_where_it_is_known(stop: Stop | None) -> None:
+    lines = [line for line in result(stop=stop).text().splitlines() if line.startswith("Ended")]
+    assert len(lines) == (stop is not None)
+    assert result(stop=stop) == TuneResult.from_dict(result(stop=stop).to_dict())
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,21 @@ class Simulated:
     runs: int = 0
     ranking: dict[str, float] = field(default_factory=dict)
     timings: int = 0
+    needs_accuracy: bool = False
+    others: Sequence[Space] = ()
+
+    @property
+    def starts(self) -> list[Space]:
+        return [self.space, *self.others]
+
+    def begin(self, space: Space) -> None:
+        self.space = space
+
+    def appraise(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        return [self.trial(0, c.recipe, self.held(c.recipe)) for c in candidates]
+
+    def beats(self, a: Trial, b: Trial) -> bool:
+        return (a.score or 0.0) < (b.score or 0.0)
 
     @property
     def baseline(self) -> Trial:
@@ -71,7 +86,11 @@ class Simulated:
     def held(self, recipe: Recipe) -> dict[str, Scheme]:
         """What `plan` would say, without comparing each of 384 layers with each of 384 rules."""
         rules = {rule.name: rule.scheme for rule in recipe.rules if rule.name}
-        held = {c.layer.name: rules.get(c.layer.name, c.own) for c in self.space.choices}
+        own = recipe.default == self.space.base.default  # else another start's recipe
+        held = {
+            c.layer.name: rules.get(c.layer.name, c.own if own else recipe.default)
+            for c in self.space.choices
+        }
         return {name: scheme for name, scheme in held.items() if not scheme.is_float}
 
     def errors(self, recipe: Recipe, sets: Sequence[Collection[str]]) -> list[float]:
@@ -158,13 +177,18 @@ def drive(
     """
     steps = way.search(context)
     outcome = Outcome(context, [], [], ended=False)
+    known: dict[Recipe, Trial] = {}
     try:
         batch = list(next(steps))
         while True:
             assert batch, "an empty batch"
-            outcome.batches.append(batch)
+            outcome.batches.append([c for c in batch if c.recipe not in known])
             answers = []
             for candidate in batch:
+                if candidate.recipe in known:
+                    assert context.others, "asked twice"
+                    answers.append(known[candidate.recipe])
+                    continue
                 index = len(outcome.trials) + 1
                 if index <= len(recorded):
                     assert recorded[index - 1].recipe == candidate.recipe
@@ -173,6 +197,7 @@ def drive(
                     held = context.held(candidate.recipe)
                     assert held, "a model with nothing quantized is no trial"
                     trial = context.trial(index, candidate.recipe, held, candidate.description)
+                known[candidate.recipe] = trial
                 outcome.trials.append(trial)
                 answers.append(trial)
             stop = any(t.meets for t in answers) and not (way.converges or context.keeps_going)

@@ -7,7 +7,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ class Simulated:
 
     def raised(self) -> Sequence[Scheme]:
         return (preset("int8-accurate").default,)
+
+    def native(self) -> None:
+        return None
+
+    @contextmanager
+    def opener(
+        self, recipe: Recipe | None, calibration: Sequence[Feed] | None = None
+    ) -> Iterator[Callable[[], Built]]:
+        yield self.float_model if recipe is None else lambda: self.build(recipe, calibration)
 
     def float_model(self) -> Built:
         return self._built({})

@@ -175,7 +175,7 @@ def _root(
 app.command(epilog=epilog("quantize"))(quantize)
 for command, name, short_help in (
     (inspect, "inspect", "Show a model's layers and what a recipe would do."),
-    (tune, "tune", "Search the fastest recipe that keeps the accuracy."),
+    (tune, "tune", "Search for a fast recipe that keeps the accuracy."),
     (convert_target, "convert-target", "Convert a quantized model to the other target."),
     (compare, "compare", "Compare a quantized model with the float one."),
     (bench, "bench", "Time models in turns and compare them."),

@@ -45,11 +45,14 @@ class How:
 
 
 # docs/notes/reports.md: "A page is measured once, and drawn from plain data"
-def evidence(floating: str, quantized: Path, how: How, *, strict: bool = False) -> Evidence:
+def evidence(
+    floating: str, quantized: Path, how: How, *, strict: bool = False, times: bool = True
+) -> Evidence:
     """Compares and times; `floating` is a path or `module:factory`.
 
     What fails is a note. With `strict`, what `compare` raises passes through, and so do OptionError
     and InputDataError of timing: a shape that does not fit. What models print goes to stderr.
+    Nothing is timed where `times` is False, as the speed is known: a page has one for a model.
     """
     from octavo.report.terminal import progress_bar
 
@@ -59,9 +62,9 @@ def evidence(floating: str, quantized: Path, how: How, *, strict: bool = False) 
         with found.noted("not compared with the float model", (OctavoError,) if strict else ()):
             found.compare()
         with found.noted("not timed", (OptionError, InputDataError) if strict else ()):
-            if names_torch(floating):
+            if times and names_torch(floating):
                 found.time_saved()
-            else:
+            elif times:
                 found.time_files()
     return found.evidence()
 

@@ -262,6 +262,15 @@ def chosen_recipe(given: str, ops: Sequence[str] = ()) -> Recipe:
     return _with_ops(recipe, [op for part in ops for op in part.split(",") if op])
 
 
+def chosen_recipes(given: str | None, ops: Sequence[str] = ()) -> tuple[Recipe, ...]:
+    """As `chosen_recipe`; without one, the presets from which a search may start."""
+    from octavo.tune.arguments import checked_recipes
+
+    if given is not None:
+        return (chosen_recipe(given, ops),)
+    return tuple(chosen_recipe(recipe.name, ops) for recipe in checked_recipes(None))
+
+
 def _with_ops(recipe: Recipe, ops: Sequence[str]) -> Recipe:
     """`recipe` with `ops` quantized by its default scheme.
 

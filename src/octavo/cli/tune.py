@@ -16,9 +16,8 @@ from octavo.cli.options import (
     ForceOption,
     JsonOption,
     OpsOption,
-    RecipeOption,
     at_least_1,
-    chosen_recipe,
+    chosen_recipes,
     exit_codes,
     operators,
     shape_of,
@@ -104,7 +103,16 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    recipe: RecipeOption = "int8",
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="PRESET|FILE",
+            help="What the search starts from: a preset (as for quantize) or a YAML file. Default: "
+            "the presets are tried, and the best is improved on.",
+            show_default=False,
+        ),
+    ] = None,
     ops: OpsOption = [],  # noqa: B006
     shape: Annotated[
         list[str],
@@ -184,7 +192,7 @@ def tune(
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Search for the fastest recipe that keeps the accuracy, as CONF says.
+    """Find the fastest preset that keeps the accuracy, and improve on it, as CONF says.
 
     With neither --evaluate nor a metric, outputs are compared with the float model's. Every trial
     runs in a process of its own, which is ended at the file's timeout. The result goes to stdout,
@@ -196,17 +204,17 @@ def tune(
         from octavo.results.tuning import Status
         from octavo.tune import load_config
         from octavo.tune import tune as search
-        from octavo.tune.inc.quantization import arguments, model_of
+        from octavo.tune.inc.file_arguments import arguments, file_notes, model_of, workspace_of
 
-        base = chosen_recipe(recipe, ops)
+        bases = chosen_recipes(recipe, ops)
         config = load_config(conf, approach=None if approach is None else approach.value)
         model = str(model_of(config, model))
         if dask is not None and workers is not None:
             raise OptionError("--workers and --dask: give one of them; both say where trials run")
         with contextlib.ExitStack() as stack:
             tuned = tuning.tuned_model(stack, config, model, target, cpu, threads, custom_ops)
-            layers = [decision.layer for decision in tuned.decisions(base)]
-            given = arguments(config, base, layers)
+            layers = [decision.layer for decision in tuned.decisions(bases[0])]
+            given = arguments(config, bases, layers)
             tuning.measure_by(given, config, evaluate, data)
             read = [conf, Path(model), *([data] if data else [])]
             out = output or tuning.default_output(model, tuned)
@@ -214,10 +222,9 @@ def tune(
             check_places([*read, out], recipe=recipe_out, page=report, plot=plot)
             executor = None if dask is None else stack.enter_context(tuning.on_dask(dask))
             view = stack.enter_context(TuningView())
-            for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
+            for note in file_notes(config, layers):
                 view.note(note)
-            in_file = given.get("workspace") or Path("octavo_tuning", conf.stem)
-            given["workspace"] = workspace or in_file
+            given["workspace"] = workspace_of(config, workspace)
             given["resume"] = resume or given.get("resume", False)
             if batch_size is not None:
                 given["batch_size"] = batch_size
@@ -234,11 +241,15 @@ def tune(
                 path=(str(Path.cwd()),),
                 **given,
             )
-        result = tuning.with_recipe(result, recipe_out, config.quant_format, target)
-        tuning.show(result, json=json)
-        write_plot(plot, lambda: tuning.plotted(result))
-        if report is not None:
-            tuning.write_page(result, report, shape, threads)
+        with contextlib.ExitStack() as ends:  # whichever of them fails, the others are there
+            if report is not None:
+                ends.callback(tuning.write_page, result, report, shape, threads)
+            ends.callback(write_plot, plot, lambda: tuning.plotted(result))
+            result = tuning.with_note(result, recipe_out)
+            if recipe_out is not None:
+                how = (recipe_out, config.quant_format, target)
+                ends.callback(tuning.write_recipe, result, *how)
+            ends.callback(tuning.show, result, json=json)
         if result.status is Status.INTERRUPTED:
             raise typer.Exit(INTERRUPTED)
         if not result.status.met:

@@ -32,7 +32,9 @@ def write_page(result: TuneResult, page: Path, shapes: Sequence[str], threads: i
     write_html(tuning_html(result), page)  # whatever comes of measuring
     if result.output and result.status is not Status.INTERRUPTED:
         shape = shapes[0] if shapes else ""
-        found = evidence(result.model, Path(result.output), How(shape=shape, threads=threads))
+        timed = result.best.time_ratio is not None  # by the search, in turns
+        how = How(shape=shape, threads=threads)
+        found = evidence(result.model, Path(result.output), how, times=not timed)
         write_html(tuning_html(result, found), page)
 
 
@@ -49,7 +51,7 @@ def measure_by(
     """Changes the arguments where the command line or performance_only measure in place of the
     file's metric. Raises OptionError for a metric without data."""
     from octavo.tune import Criterion
-    from octavo.tune.inc.quantization import without_data
+    from octavo.tune.inc.file_arguments import without_data
 
     if evaluate is not None or config.performance_only:
         given.pop("metric", None)
@@ -118,32 +120,34 @@ def default_output(model: str, target: Target) -> Path:
     return Path(f"{stem}.tuned{target.output_suffix}")
 
 
-def with_recipe(
-    result: TuneResult, path: Path | None, quant_format: str | None, target: str | None
-) -> TuneResult:
-    """Writes the best recipe, with the command that applies it; else the result says why not."""
-    note = "" if path is None else _write_recipe(result, path, quant_format, target)
-    return replace(result, notes=(*result.notes, note)) if note else result
+def with_note(result: TuneResult, path: Path | None) -> TuneResult:
+    """The result, which says why no recipe is written to `path` where there is none to write."""
+    why = "" if path is None else _no_recipe(result)
+    note = f"{path} is not written: {why}"
+    return replace(result, notes=(*result.notes, note)) if why else result
 
 
-def _write_recipe(
+def _no_recipe(result: TuneResult) -> str:
+    if result.best.recipe is None or not result.best.meets:
+        return "no recipe met the criterion"
+    if result.best.is_static:
+        return "the best model is quantized statically, and recipes say dynamic quantization only"
+    return ""
+
+
+def write_recipe(
     result: TuneResult, path: Path, quant_format: str | None, target: str | None
-) -> str:
+) -> None:
+    """Writes the best recipe, with the command that applies it, where there is one to write."""
     from octavo.files.staging import write_text
     from octavo.recipe import dump_recipe
 
     recipe = result.best.recipe
-    if recipe is None or not result.best.meets:
-        return f"{path} is not written: no recipe met the criterion"
-    if result.best.is_static:
-        return (
-            f"{path} is not written: the best model is quantized statically, and recipes say "
-            "dynamic quantization only"
-        )
+    if recipe is None or _no_recipe(result):
+        return
     how = f"--target {target or 'portable'} --format {quant_format}" if quant_format else ""
     command = f"octavo quantize {result.model} --recipe {path.name} {how}".rstrip()
     write_text(path, f"# {command}\n{dump_recipe(recipe)}")
-    return ""
 
 
 @contextlib.contextmanager

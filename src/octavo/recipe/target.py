@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,6 +58,10 @@ class Target(Protocol):
         """Schemes more accurate than the default one, the fastest first, before a layer is left
         float."""
 
+    def native(self) -> Target | None:
+        """The same model for Octavo's own operators in ONNX Runtime, where nobody has said what the
+        quantized model is to run on and that is another choice; else None."""
+
     def float_model(self) -> Built:
         """The unmodified model."""
 
@@ -65,6 +70,12 @@ class Target(Protocol):
 
         A recipe that leaves every layer float gives the float model.
         """
+
+    def opener(
+        self, recipe: Recipe | None, calibration: Sequence[Feed] | None = None
+    ) -> AbstractContextManager[Callable[[], Built]]:
+        """What opens the model (float for None) afresh, any number of times: it is made once, and
+        while the context lasts."""
 
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None

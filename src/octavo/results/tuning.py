@@ -55,6 +55,16 @@ class Status(Enum):
         return self in (Status.TIMED_OUT, Status.INTERRUPTED)
 
 
+class Stop(Enum):
+    """Why a search ended."""
+
+    FIRST_MET = "first met"  # the first recipe that met the criterion ends it, as no time is given
+    ENDED = "ended"  # the strategy had nothing left that it would try
+    MAX_TRIALS = "max trials"
+    TIME = "time"
+    INTERRUPTED = "interrupted"
+
+
 @dataclass(frozen=True)
 class Trial(Data):
     """One recipe and what it measured.
@@ -64,9 +74,11 @@ class Trial(Data):
     accuracy is than the float model's (negative: better), in the criterion's unit (a share of the
     float model's accuracy where it is relative). `latency` is seconds a run, `float_latency` the
     float model's when both were timed in turns, and `time_ratio` the median of the one over the
-    other, `time_low` and `time_high` its quartiles. `score` is the objective, the less the better.
-    `error` is a traceback; a trial that has one failed, and has no accuracy. `seconds` is what the
-    trial took, `elapsed` when it ended, counted from the start of the search (over resumptions).
+    other, `time_low` and `time_high` its quartiles; where it was timed in turns with other trials
+    too, the bounds of its 99% interval (None where that is too wide to tell anything). `score` is
+    the objective, the less the better. `error` is a traceback; a trial that has one failed, and has
+    no accuracy. `seconds` is what the trial took, `elapsed` when it ended, counted from the start
+    of the search (over resumptions).
     """
 
     index: int
@@ -103,7 +115,7 @@ class Trial(Data):
 
     @property
     def shows_no_difference(self) -> bool:
-        """Whether half of the rounds show no difference to the float model's time."""
+        """Whether the interval of its time shows no difference to the float model's."""
         ratio, low, high = self.time_ratio, self.time_low, self.time_high
         crosses = low is not None and high is not None and low <= 1 <= high
         return ratio is not None and (abs(ratio - 1) < SMALLEST or crosses)
@@ -119,7 +131,8 @@ class TuneResult(Result):
     first, `model_runs` how many runs of the model that took. `report` says what became of each
     layer of the best model. `output` is the file that was written, empty without one. `bound` is
     the largest `Trial.loss` that meets the criterion (None: not known), `relative` whether it is a
-    share of the float model's accuracy, `higher_is_better` False for errors.
+    share of the float model's accuracy, `higher_is_better` False for errors. `stop` is why the
+    search ended (None: not known).
     """
 
     status: Status
@@ -139,6 +152,7 @@ class TuneResult(Result):
     bound: float | None = None
     relative: bool = False
     higher_is_better: bool = True
+    stop: Stop | None = None
     version: int = field(default=VERSION)
 
     @classmethod

@@ -21,10 +21,11 @@ from octavo.results import trial_words as say
 from octavo.results import words
 from octavo.results.names import shortened
 from octavo.results.page import Part, Table, columns, facts, indented, line, noted
+from octavo.results.report_page import needs
 from octavo.results.words import clean, count, duration, size
 
 if TYPE_CHECKING:
-    from octavo.results.tuning import Trial, TuneResult
+    from octavo.results.tuning import Stop, Trial, TuneResult
 
 STYLES = {"best": "bold green", "met": "green", "nearest": "bold yellow", "failed": "bold red"}
 _WORST = 5  # layers of the ranking that are shown
@@ -91,7 +92,22 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     runs = f" and {count(result.model_runs, 'model run')}" if result.model_runs else ""
     tried = f"{count(len(result.trials), 'trial')}{runs} in {duration(result.seconds)}"
     yield "Search", f"{clean(result.strategy)}, objective {clean(result.objective)}: {tried}"
+    if result.stop is not None:
+        yield "Ended", _why(result.stop)
+    if result.report is not None:
+        yield from needs(result.report)
     yield "Wrote", clean(result.output) or "nothing"
+
+
+def _why(stop: Stop) -> str:
+    """Why the search ended."""
+    return {
+        stop.FIRST_MET: "at the first recipe that met the criterion, as no timeout is given",
+        stop.ENDED: "by itself: nothing was left that promised more",
+        stop.MAX_TRIALS: "at the largest number of trials (max_trials)",
+        stop.TIME: "at the timeout",
+        stop.INTERRUPTED: "by Ctrl-C",
+    }[stop]
 
 
 def _pair(before: str, after: str) -> str:
@@ -195,10 +211,20 @@ def last_line(result: TuneResult) -> str:
     end = written if result.output else "nothing was written"
     more = "; --resume continues the search" if result.status.stopped else ""
     if not result.status.met and not more:
-        more = "; allow a larger loss, or begin with a more accurate --recipe"
+        more = f"; {_advice(result)}"
     if result.trials and all(trial.failed for trial in result.trials):
         more = "; mend what failed"
     return f"{start}{'' if best.index == 0 else f': {_found(result)}'}; {end}{more}"
+
+
+def _advice(result: TuneResult) -> str:
+    """What to do where no recipe met the criterion."""
+    if result.bound is not None and result.bound < 0:
+        return (
+            "the criterion asks for more accuracy than the float model's, which quantization "
+            "rarely gives: ask for a loss of 0 or more"
+        )
+    return "allow a larger loss, or begin with a more accurate --recipe"
 
 
 def _standing(result: TuneResult) -> str:

@@ -1,8 +1,8 @@
-"""Accuracy-driven tuning: the fastest recipe that keeps a measured accuracy.
+"""Accuracy-driven tuning: a fast recipe that keeps a measured accuracy.
 
 api           `tune`: arguments, checked by plan (goals, evaluators)
-loop          drives a strategy (search: what it is given; auto: our own, by ranking and
-              trial_memory) over what may be changed (space)
+loop          drives a strategy (search: what it is given; auto: our own, by starts, ranking
+              and trial_memory) over what may be changed (space); contest chooses the best trial
 measurements  what it asks for: recalled from the history, or done as tasks by runners
 inc/          Neural Compressor's files, call, strategies and metrics by name
 

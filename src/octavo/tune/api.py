@@ -1,4 +1,4 @@
-"""`tune`: the fastest recipe that keeps a measured accuracy."""
+"""`tune`: a fast recipe that keeps a measured accuracy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from octavo.measure.data import Dataset
 from octavo.measure.readers import BATCH_SIZE
 from octavo.recipe import Recipe, Rule
 from octavo.recipe.target import Target
-from octavo.recipe.yaml_files import recipe_of
 from octavo.results.report import Report
 from octavo.results.tuning import Approach, Status, TuneResult
 from octavo.tune.arguments import (
@@ -28,16 +27,20 @@ from octavo.tune.arguments import (
     checked_calibration,
     checked_criterion,
     checked_evaluator,
+    checked_recipes,
     checked_shapes,
     checked_timeout,
 )
 from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
-from octavo.tune.measurements import Measurements
+from octavo.tune.measurements import Measurements, TimeUpError
 from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
 from octavo.tune.search import Quiet, View
 from octavo.tune.tasks import Setting
+
+NATIVE_GAINS = 0.95
+"""Of a portable file's time: target native is named where it takes less."""
 
 
 def tune(
@@ -49,7 +52,7 @@ def tune(
     criterion: Criterion | float = 0.01,
     objective: str | Objective | Sequence[tuple[str, float]] = "performance",
     strategy: str = "auto",
-    recipe: str | Path | Recipe = "int8",
+    recipe: str | Path | Recipe | Sequence[str | Path | Recipe] | None = None,
     alternatives: Sequence[Rule] = (),
     approach: str = "dynamic",
     calibration: Dataset | Iterable[Any] | None = None,
@@ -91,7 +94,8 @@ def tune(
         objective: `performance` (latency), `modelsize`, `footprint` (peak memory), `accuracy`, or
             (name, weight) pairs.
         strategy: `auto`, `basic`, `mse`, `random`, `exhaustive`, `bayesian` or `tpe`.
-        recipe: what the search starts from: a preset's name, a YAML file or a Recipe.
+        recipe: what the search starts from: a preset's name, a YAML file or a Recipe; or several,
+            of which strategy `auto` takes the best one. None: the presets, `int8` first.
         alternatives: rules whose schemes the layers that they match may take, too.
         approach: `dynamic`; `static` (ONNX only: ONNX Runtime's static quantizer, calibrated on
             `calibration`, or on `data`); `auto` for both.
@@ -145,7 +149,7 @@ def tune(
         checked_criterion(criterion, evaluator),
         Objective.of(objective),
         strategy,
-        recipe_of(recipe),
+        checked_recipes(recipe),
         tuple(alternatives),
         checked_approaches(approach),
         seed,
@@ -179,7 +183,7 @@ def tune(
             str(plan.criterion),
             str(plan.objective),
             strategy,
-            searches[0][1].total_layers,
+            searches[0][1][0].total_layers,
             max_trials,
             limits.timeout - history.elapsed if limits.keeps_going else None,
             bound=plan.criterion.bound,
@@ -188,7 +192,27 @@ def tune(
         if history.resumed:
             watcher.note(f"resumed: {history.resumed} measurements were there")
         status = loop.run(searches)
+        _note_native(plan, loop, status)
         return _finished(plan, loop, status, setting, output, watcher)
+
+
+def _note_native(plan: Plan, loop: Loop, status: Status) -> None:
+    """Says what Octavo's own operators would gain, where nobody has chosen a target."""
+    best, measuring = loop.best, loop.measuring
+    asked = status.met and measuring.timed and best.meets and not best.is_static
+    if not asked or best.recipe is None or plan.target.native() is None:
+        return
+    try:
+        ratio = measuring.native_ratio(best)
+    except (TimeUpError, KeyboardInterrupt):
+        return
+    if ratio is not None and best.time_ratio and ratio < NATIVE_GAINS * best.time_ratio:
+        measuring.note(
+            f"target native: the same recipe took {ratio:.2f} of the float model's time in "
+            f"Octavo's own operators, {1 / ratio:.2f}x as fast. Such files need "
+            "octavo.onnx.session; search with --target native (target='native') for one whose "
+            "accuracy is measured"
+        )
 
 
 def _finished(
@@ -238,6 +262,7 @@ def _finished(
         higher_is_better=plan.criterion.higher_is_better,
         output=written,
         notes=tuple(notes),
+        stop=loop.stop,
     )
 
 

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
+from octavo.core.qparams import QType
+from octavo.errors import NothingQuantizedError, OctavoError, OptionError, did_you_mean
 from octavo.files.lookup import suggest_module
 from octavo.measure.accuracy import CLOSENESS, Metric
 from octavo.measure.data import Dataset
 from octavo.measure.readers import BATCH_SIZE, read_data
-from octavo.recipe import Granularity, Recipe, Rule, Scheme
+from octavo.recipe import PRESETS, Decision, Granularity, Recipe, Rule, Scheme
 from octavo.recipe.target import Feed, Target
+from octavo.recipe.yaml_files import recipe_of
 from octavo.results.tuning import Approach
 from octavo.tune.auto import Auto
 from octavo.tune.evaluators import (
@@ -27,8 +29,10 @@ from octavo.tune.evaluators import (
     WeightedMetric,
 )
 from octavo.tune.goals import Criterion, Objective
+from octavo.tune.history import digest
 from octavo.tune.search import Strategy
 from octavo.tune.space import Space
+from octavo.tune.starts import WHOLE
 from octavo.tune.tasks import Setting
 
 APPROACHES = ("dynamic", "static", "auto")
@@ -44,18 +48,19 @@ class Plan:
     criterion: Criterion
     objective: Objective
     strategy: str
-    recipe: Recipe
+    recipes: tuple[Recipe, ...]
     alternatives: tuple[Rule, ...]
     approaches: tuple[Approach, ...]
     seed: int
 
-    def searches(self) -> list[tuple[Strategy, Space]]:
-        """One search for each approach. Raises NothingQuantizedError where there is no choice."""
-        found = []
-        decisions = self.target.decisions(self.recipe)
+    def searches(self) -> list[tuple[Strategy, Sequence[Space]]]:
+        """One search for each approach, with the recipes that it may start from: one but for
+        `auto` and dynamic quantization. Raises NothingQuantizedError where there is no choice."""
+        found: list[tuple[Strategy, Sequence[Space]]] = []
+        first = self.recipes[0]
+        decisions = self.target.decisions(first)
         for approach in self.approaches:
-            raised = self._raised() if approach is Approach.DYNAMIC else ()
-            space = Space.of(decisions, self.recipe, self.alternatives, raised, approach)
+            space = self._space(decisions, first, approach)
             if not space.choices:
                 reasons = sorted({f"{d.layer.op}: {d.reason}" for d in decisions})
                 raise NothingQuantizedError(
@@ -63,13 +68,36 @@ class Plan:
                     f"({'; '.join(reasons[:5]) or 'it has no layer that holds weights'}); there is "
                     "nothing to tune: change the recipe (--recipe, --ops), or give another model"
                 )
-            found.append((strategy_named(self.strategy), space))
+            several = self.strategy == Auto.name and approach is Approach.DYNAMIC
+            others = self._others(decisions) if several else []
+            found.append((strategy_named(self.strategy), [space, *others]))
         return found
 
-    def _raised(self) -> tuple[Scheme, ...]:
+    def _others(self, decisions: Sequence[Decision]) -> list[Space]:
+        """Around the recipes behind the first, as far as the target can hold them, and each of
+        them quantizes other layers or in another way."""
+        known, found = [_held(decisions)], []
+        for recipe in self.recipes[1:]:
+            try:
+                others = self.target.decisions(recipe)
+            except OctavoError:  # it has nothing to say to this model, or this target
+                continue
+            space = self._space(others, recipe, Approach.DYNAMIC)
+            if space.quantized and _held(others) not in known:
+                known.append(_held(others))
+                found.append(space)
+        return found
+
+    def _space(self, decisions: Sequence[Decision], recipe: Recipe, approach: Approach) -> Space:
+        raised = self._raised(recipe) if approach is Approach.DYNAMIC else ()
+        return Space.of(decisions, recipe, self.alternatives, raised, approach)
+
+    def _raised(self, recipe: Recipe) -> tuple[Scheme, ...]:
         """Schemes between the recipe's own and float; the default one where it is coarser."""
-        weight = self.recipe.default.weight
-        coarse = weight is not None and weight.granularity is Granularity.TENSOR
+        weight = recipe.default.weight
+        coarse = weight is not None and (
+            weight.granularity is Granularity.TENSOR or weight.qtype is QType.INT4
+        )
         return (*((Scheme(),) if coarse else ()), *self.target.raised())
 
     def subject(self, data: Any, setting: Setting) -> dict[str, Any]:
@@ -81,7 +109,8 @@ class Plan:
             "criterion": vars(self.criterion),
             "objective": self.objective.parts,
             "strategy": self.strategy,
-            "recipe": self.recipe.to_dict(),
+            "recipe": self.recipes[0].to_dict(),
+            "other_recipes": [_identity(recipe) for recipe in self.recipes[1:]],
             "alternatives": [rule.to_dict() for rule in self.alternatives],
             "approach": [approach.value for approach in self.approaches],
             "seed": self.seed,
@@ -89,6 +118,29 @@ class Plan:
             "calibration": len(setting.calibration),
             "shapes": [{name: list(shape) for name, shape in s.items()} for s in setting.shapes],
         }
+
+
+def _held(decisions: Sequence[Decision]) -> list[tuple[str, Scheme]]:
+    return [(decision.layer.name, decision.scheme) for decision in decisions]
+
+
+def _identity(recipe: Recipe) -> Any:
+    """A preset's name, or what tells another recipe from all others."""
+    known = PRESETS.get(recipe.name) == recipe
+    return recipe.name if known else [recipe.name, digest(recipe.to_dict())]
+
+
+def checked_recipes(given: Any) -> tuple[Recipe, ...]:
+    """The recipes to start from: presets for None, else one or several. Raises OptionError."""
+    if given is None:
+        return tuple(PRESETS[name] for name in WHOLE)
+    several = given if isinstance(given, (list, tuple)) else [given]
+    if not several:
+        raise OptionError(
+            "recipe is empty: give a preset's name, a file, a Recipe, or several; leave it out for "
+            "the presets"
+        )
+    return tuple(recipe_of(each) for each in several)
 
 
 def strategy_named(name: str) -> Strategy:

@@ -2,10 +2,12 @@
 
 The evaluations grow with the logarithm of the number of layers. They are
 
+0. where there are several recipes to start from: each of them that may win (`starts`).
 1. the recipe as it is; where the objective is timed, without the kinds that cost time (`ranking`).
-2. prefixes of the ranking left float: a first guess from a gap in the ranking, or from the loss;
-   from there steps of growing size until one prefix meets the criterion and one does not, then
-   halves of what lies between. A prefix whose last layer alone is to blame is reduced to it.
+2. prefixes of the ranking left float (of a recipe with 4 bits: held in 8): a first guess from a
+   gap in the ranking, or from the loss; from there steps of growing size until one prefix meets
+   the criterion and one does not, then halves of what lies between. A prefix whose last layer
+   alone is to blame is reduced to it.
 3. refinements, while evaluations are left: a raised scheme for the layers left float, or for all
    layers where no prefix helps; layers given back. These are chosen by the output's error, which
    costs a run of the model and no evaluation. It never stands in for one.
@@ -21,6 +23,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Mapping, Sequence
 
+from octavo.core.qparams import QType
 from octavo.recipe import FLOAT, Scheme
 from octavo.results.tuning import Trial
 from octavo.tune.ranking import (
@@ -30,7 +33,8 @@ from octavo.tune.ranking import (
     rank_layers,
 )
 from octavo.tune.search import Candidate, SearchContext, Steps
-from octavo.tune.space import LayerChoice
+from octavo.tune.space import LayerChoice, Space
+from octavo.tune.starts import Start, choose_start
 from octavo.tune.trial_memory import BATCH, Assignment, TrialMemory
 
 CHANGES = (1, 1, 1, 2, 3)  # layers that a random neighbour changes, one of these
@@ -49,44 +53,70 @@ class Auto:
     converges = True
 
     def search(self, context: SearchContext) -> Steps:
-        """At most `most_evaluations` trials, and without bound where the search keeps going."""
+        """At most one trial for each recipe to start from, and `most_evaluations` of the layers
+        of one; without bound where the search keeps going."""
+        chosen = yield from choose_start(context)
+        context.begin(chosen.space)
         tried = TrialMemory(context, most_evaluations(len(context.space.quantized)))
         start = leave_slow_kinds_float(context)
         sensitivities: dict[str, float] = {}
         if not (yield from tried.meets(start)):
             names = [c.layer.name for c in context.space.quantized if c.layer.name not in start]
             sensitivities = rank_layers(context, names) if names else {}
-            yield from _Repair(tried, start, sensitivities).steps()
+            score = None if chosen.met_trial is None else chosen.met_trial.score
+            yield from _Repair(tried, start, sensitivities, score).steps()
         if context.keeps_going:
             tried.limit = None
+            if chosen.met is not None and not _is_better(context, tried, chosen):
+                context.begin(chosen.met)
+                tried = TrialMemory(context)
+                yield from tried.ask([{}])
             yield from improve_best(tried, sensitivities)
 
 
+def _is_better(context: SearchContext, tried: TrialMemory, start: Start) -> bool:
+    """Whether the layers gave a better recipe than the whole one that met the criterion."""
+    best, other = tried.best_trial, start.met_trial
+    return best is not None and (other is None or context.better(best, other))
+
+
 class _Repair:
-    """From a start that fails to the smallest change of it that meets the criterion."""
+    """From a start that fails to the smallest change of it that meets the criterion.
+
+    `score` is that of a recipe that met it already, so that a worse one is of no use.
+    """
 
     def __init__(
-        self, tried: TrialMemory, start: Assignment, sensitivities: dict[str, float]
+        self,
+        tried: TrialMemory,
+        start: Assignment,
+        sensitivities: dict[str, float],
+        score: float | None,
     ) -> None:
+        self.score = math.inf if score is None else score
         self.tried = tried
         self.start = start
         self.sensitivities = sensitivities
         self.order = list(sensitivities)  # the worst first
         self.choices = {c.layer.name: c for c in tried.context.space.choices}
+        self.fallback = _fallback(tried.context.space)
 
     def steps(self) -> Steps:
         errors = list(self.sensitivities.values())
         gap = gap_position(errors)
         guess = gap or proportional_count(errors, self.tried.best_trial, self.tried.context.bound)
-        count = yield from self._smallest(guess, FLOAT)
+        count = yield from self._smallest(guess, self.fallback)
+        if self._cannot_win():
+            return
         # One layer to blame that is not the worst of the ranking: all before it are innocent. So
         # it is where no prefix helps, and the last layer alone does harm. A gap that was right
         # says that the ranking can be believed.
         if len(self.order) > 1 and count != 1 and (count is None or count != gap):
             last = self.order[(count or 0) - 1]
-            yield from self.tried.meets({**self.start, last: FLOAT})
+            yield from self.tried.meets(self._held_as(self.start, [last], self.fallback))
         if self.tried.met:
-            yield from self._raise(spread=count != gap)
+            if self.fallback.is_float:
+                yield from self._raise(spread=count != gap)
         else:
             yield from self._raise_all()
         if self.tried.met:
@@ -100,7 +130,7 @@ class _Repair:
         low, high = 0, len(self.order)  # none failed; all need no trial, or had one
         step, count = 1, min(guess, high - 1)
         before, turned = None, False
-        while high - low > 1 and self.tried.left:
+        while high - low > 1 and self.tried.left and not self._cannot_win():
             met = yield from self.tried.meets(self._prefix(count, scheme))
             low, high = (low, count) if met else (count, high)
             turned = turned or before not in (None, met)
@@ -110,6 +140,12 @@ class _Repair:
                 count = max(low + 1, count - step) if met else min(high - 1, count + step)
             before, step = met, 2 * step
         return high if high < len(self.order) else None
+
+    def _cannot_win(self) -> bool:
+        """Whether a trial that missed is no better than the recipe that met the criterion: those
+        that change more layers are worse still."""
+        trials = self.tried.trials.values()
+        return any(not t.meets and (t.score or 0.0) >= self.score for t in trials)
 
     def _prefix(self, count: int, scheme: Scheme) -> Assignment:
         """The start with the worst `count` layers held as `scheme`."""
@@ -187,6 +223,12 @@ class _Repair:
         for name in names:
             rungs.update(dict.fromkeys(self.choices[name].intermediate_schemes))
         return list(rungs)
+
+
+def _fallback(space: Space) -> Scheme:
+    """What a layer to blame becomes: float; where the recipe has 4 bits, 8 are tried first."""
+    weight = space.base.default.weight
+    return Scheme() if weight is not None and weight.qtype is QType.INT4 else FLOAT
 
 
 # --- after its end: better recipes near the best one, for as long as there is time ---

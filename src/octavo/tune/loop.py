@@ -6,13 +6,15 @@ resumed runs its strategy from the start, and is answered from the history up to
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octavo.recipe import Decision, Recipe
-from octavo.results.tuning import Status, Trial
+from octavo.results.tuning import Status, Stop, Trial
+from octavo.tune.contest import SECONDS, SHARE, Contest
 from octavo.tune.history import digest
 from octavo.tune.measurements import Measurements, TimeUpError
 from octavo.tune.search import Candidate, Strategy
@@ -38,7 +40,7 @@ class Limits:
 
 
 class _EnoughError(Exception):
-    """The search may stop: a limit is reached, or the criterion met."""
+    """The search may stop: a limit is reached, or the criterion met; `args` have the Stop."""
 
 
 @dataclass
@@ -58,15 +60,20 @@ class Loop:
         self.trials: list[Trial] = []
         self.ranking: tuple[tuple[str, float], ...] = ()
         self.model_runs = 0
+        self.stop = Stop.ENDED
         self._by_key: dict[str, Trial] = {}
         self._best: Trial | None = None
         self._trials_allowed = self.limits.max_trials
         self._stop_at_first = not self.limits.keeps_going
+        self._starts: Sequence[Space] = ()
         self._space: Space | None = None
+        share = SHARE * self.limits.timeout if self.limits.keeps_going else SECONDS
+        self._contest_seconds = min(SECONDS, share)
+        self._contest = Contest(self.measuring, self._contest_seconds)
 
     # --- the search ---
 
-    def run(self, searches: Sequence[tuple[Strategy, Space]]) -> Status:
+    def run(self, searches: Sequence[tuple[Strategy, Sequence[Space]]]) -> Status:
         """Runs the searches one after the other; they share what is left of time and trials.
 
         Raises EvaluationError where the float model itself cannot be evaluated.
@@ -77,14 +84,15 @@ class Loop:
             baseline = self.measuring.measure_baseline()
             self._by_key[baseline.key] = baseline
             self.measuring.view.baseline(baseline)
-            for at, (strategy, space) in enumerate(searches):
+            for at, (strategy, spaces) in enumerate(searches):
                 left = len(searches) - at
-                self._space = space
+                self._starts, self._space = spaces, spaces[0]
                 self._set_deadline(1 / left)
                 room = self.limits.max_trials - len(self.trials)
                 self._trials_allowed = len(self.trials) + math.ceil(room / left)
                 self._stop_at_first = not self.limits.keeps_going and not strategy.converges
                 timed_out = self._search(strategy)
+            self._settle()
         except TimeUpError:
             timed_out = True
         except KeyboardInterrupt:
@@ -98,14 +106,32 @@ class Loop:
             candidates = next(steps)
             while True:
                 candidates = steps.send(self._batch(candidates))
-        except (StopIteration, _EnoughError):
+        except StopIteration:
+            self.stop = Stop.ENDED
+            return False
+        except _EnoughError as enough:
+            (self.stop,) = enough.args
             return False
         except TimeUpError:
             return True
         finally:
             steps.close()
 
+    def _settle(self) -> None:
+        """Chooses the best trial by a comparison of the likeliest, for which time was kept."""
+        self.measuring.deadline = self._end(0.0)
+        with contextlib.suppress(TimeUpError):
+            before = self.trials
+            self.trials, chosen = self._contest.settle(before)
+            again = [t for t, was in zip(self.trials, before, strict=True) if t is not was]
+            if chosen is not None:
+                self._best = chosen
+            if again:
+                self.measuring.note(_settled(again, self.best))
+
     def _status(self, *, timed_out: bool, interrupted: bool) -> Status:
+        if interrupted or timed_out:
+            self.stop = Stop.INTERRUPTED if interrupted else Stop.TIME
         if interrupted:
             return Status.INTERRUPTED
         if any(trial.meets for trial in self.trials):
@@ -118,9 +144,15 @@ class Loop:
         return self._best or self.baseline
 
     def _set_deadline(self, share: float) -> None:
-        if self.limits.timeout > 0:
-            left = self.limits.timeout - self.measuring.elapsed()
-            self.measuring.deadline = time.monotonic() + left * share
+        """For this share of the time that is left, but for the last comparison's."""
+        kept = self._contest_seconds if self.measuring.timed else 0.0
+        self.measuring.deadline = self._end(kept, share)
+
+    def _end(self, kept: float, share: float = 1.0) -> float | None:
+        if self.limits.timeout <= 0:
+            return None
+        left = self.limits.timeout - kept - self.measuring.elapsed()
+        return time.monotonic() + left * share
 
     # docs/notes/tuning.md: "A trial's number is given when it is proposed"
     def _batch(self, candidates: Sequence[Candidate]) -> list[Trial]:
@@ -137,9 +169,9 @@ class Loop:
             for trial in self._measured(blank):
                 self._add(trial)
                 if trial.meets and self._stop_at_first:
-                    raise _EnoughError
+                    raise _EnoughError(Stop.FIRST_MET)
         if len(allowed) < len(fresh):
-            raise _EnoughError
+            raise _EnoughError(Stop.MAX_TRIALS)
         return [self._by_key[key] for key in keys]
 
     def _measured(self, blank: Sequence[Trial]) -> list[Trial]:
@@ -183,12 +215,32 @@ class Loop:
         return self._space
 
     @property
+    def starts(self) -> Sequence[Space]:
+        return self._starts
+
+    def begin(self, space: Space) -> None:
+        self._space = space
+
+    def appraise(self, candidates: Sequence[Candidate]) -> Sequence[Trial]:
+        blank = [self._named(candidate) for candidate in candidates]
+        if self.timed:
+            blank = self._contest.time_many(blank)
+        return self.measuring.weighed_before(blank)
+
+    def beats(self, a: Trial, b: Trial) -> bool:
+        return self._contest.beats(a, b)
+
+    @property
     def max_trials(self) -> int:
         return self._trials_allowed
 
     @property
     def timed(self) -> bool:
         return self.measuring.timed
+
+    @property
+    def needs_accuracy(self) -> bool:
+        return self.measuring.objective.needs("accuracy")
 
     @property
     def keeps_going(self) -> bool:
@@ -220,6 +272,14 @@ class Loop:
         if a.meets != b.meets or not a.meets:
             return a.meets or (not b.meets and _or_inf(a.loss) < _or_inf(b.loss))
         return _or_inf(a.score) < _or_inf(b.score)
+
+
+def _settled(again: Sequence[Trial], best: Trial) -> str:
+    numbers = ", ".join(str(trial.index) for trial in again)
+    return (
+        f"trials {numbers} were timed again, in turns: chosen is trial {best.index}, the simplest "
+        "that no other beats by more than chance"
+    )
 
 
 def _or_inf(value: float | None) -> float:

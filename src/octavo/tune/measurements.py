@@ -15,7 +15,17 @@ from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History, digest
 from octavo.tune.runners import Runner, is_lost
 from octavo.tune.search import View
-from octavo.tune.tasks import Errors, Evaluate, Peak, Task, TaskResult, Time, Variant
+from octavo.tune.tasks import (
+    Compare,
+    Errors,
+    Evaluate,
+    Peak,
+    Task,
+    TaskResult,
+    Time,
+    Variant,
+    Weigh,
+)
 
 
 class TimeUpError(Exception):
@@ -42,6 +52,8 @@ class Measurements:
         self.start = time.monotonic() - self.history.elapsed
         self.notes: list[str] = []
         self.baseline = Trial(0, None, "float model", "float")
+        self.timed_already: dict[str, Trial] = {}
+        """Trials by their keys that have a time, from a comparison before they were evaluated."""
 
     def elapsed(self) -> float:
         """Seconds since the search began, those before a resumption included."""
@@ -159,7 +171,9 @@ class Measurements:
     def _weighed(self, trial: Trial) -> Trial:
         """With latency and memory, where the objective asks for them, and the score."""
         variant = Variant(trial.recipe, trial.approach)
-        if self.timed:
+        if self.timed and trial.key in self.timed_already:
+            trial = with_times_of(self.timed_already[trial.key], trial)
+        elif self.timed:
             self.view.doing(f"timing trial {trial.index}")
             measured = self._alone(Time((Variant(None), variant)))
             if measured.error:
@@ -182,8 +196,11 @@ class Measurements:
         return self._scored(replace(trial, elapsed=self.elapsed()))
 
     def _scored(self, trial: Trial) -> Trial:
-        higher = self.criterion.higher_is_better
-        return replace(trial, score=self.objective.score(trial, self.baseline, higher))
+        return replace(trial, score=self.score(trial))
+
+    def score(self, trial: Trial) -> float | None:
+        """The objective, the less the better; None where a part of it was not measured."""
+        return self.objective.score(trial, self.baseline, self.criterion.higher_is_better)
 
     # --- beside trials ---
 
@@ -223,6 +240,61 @@ class Measurements:
         )
         return [(low, high) for _, _, low, high in found]
 
+    # docs/notes/tuning.md: "The best of many is the luckiest"
+    def compared(self, trials: Sequence[Trial], seconds: float, doing: str) -> dict[str, Any]:
+        """Times the float model and `trials` in turns: see `Setting.compared`.
+
+        Where that cannot be done there are no pairs, and a note says why.
+        """
+        variants = (Variant(None), *(Variant(t.recipe, t.approach) for t in trials))
+        nothing = [None] * len(variants)
+        return dict(
+            self._once(
+                "compared",
+                digest([seconds, *(trial.key for trial in trials)]),
+                Compare(variants, seconds),
+                doing,
+                "models are not timed in turns",
+                {"seconds": nothing, "bytes": nothing, "errors": [""] * len(variants), "pairs": []},
+            )
+        )
+
+    def native_ratio(self, trial: Trial) -> float | None:
+        """The time of `trial`'s recipe in Octavo's own operators over the float model's; None
+        where that cannot be measured."""
+        variants = (Variant(None), Variant(trial.recipe, native=True))
+        doing = "timing the recipe in Octavo's own operators"
+        key = digest(["native", trial.key])
+        found = self._once("native", key, Time(variants), doing, "target native", None)
+        return None if found is None else float(found[1][1])
+
+    def weighed_before(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials with the sizes and the peak memory that the objective asks for.
+
+        One that cannot be made has the error.
+        """
+        return [self._scored(self._weighed_before(trial)) for trial in trials]
+
+    def _weighed_before(self, trial: Trial) -> Trial:
+        variant = Variant(trial.recipe, trial.approach)
+        if self.objective.needs("modelsize") and trial.bytes is None and not trial.failed:
+            measured = self._recorded("size", trial.key, Weigh(variant))
+            trial = replace(trial, bytes=measured.value, error=measured.error)
+        if self.weighed and not trial.failed:
+            measured = self._recorded("peak", trial.key, Peak(variant))
+            trial = replace(trial, peak_memory=measured.value, error=measured.error)
+        return trial
+
+    def _recorded(self, kind: str, key: str, task: Task) -> TaskResult:
+        """What the task gives, from the history where it is there."""
+        found = self.history.get(kind, key)
+        if found is None:
+            self.view.doing("weighing whole recipes")
+            measured = self._alone(task)
+            found = [measured.value, measured.error]
+            self._keep(kind, key, found)
+        return TaskResult(*found)
+
     def _once(
         self, kind: str, key: str, task: Task, doing: str, failure: str, otherwise: Any
     ) -> Any:
@@ -234,7 +306,7 @@ class Measurements:
             measured = self._alone(task)
             found = measured.value
             if measured.error:
-                self._note(f"{failure}: {_last_line(measured)}")
+                self.note(f"{failure}: {_last_line(measured)}")
                 found = otherwise
             self._keep(kind, key, found)
         return found
@@ -249,9 +321,16 @@ class Measurements:
     def _keep(self, kind: str, key: str, value: Any) -> None:
         self.history.put(kind, key, value, self.elapsed())
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Something to know, for the result and whoever watches."""
         self.notes.append(text)
         self.view.note(text)
+
+
+def with_times_of(timed: Trial, trial: Trial) -> Trial:
+    """`trial` with what `timed` measured of time."""
+    names = ("latency", "time_ratio", "float_latency", "time_low", "time_high")
+    return replace(trial, **{name: getattr(timed, name) for name in names})
 
 
 def _nobody(place: int, measured: TaskResult) -> None:

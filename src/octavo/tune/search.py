@@ -10,6 +10,7 @@ A View is told of all that happens.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -35,7 +36,22 @@ class SearchContext(Protocol):
 
     @property
     def space(self) -> Space:
-        """The layers and what each may become."""
+        """The layers and what each may become, around the recipe that the search starts from."""
+
+    @property
+    def starts(self) -> Sequence[Space]:
+        """The recipes that it may start from; `space` is the first of them at first."""
+
+    def begin(self, space: Space) -> None:
+        """From now on `space` is this one."""
+
+    def appraise(self, candidates: Sequence[Candidate]) -> Sequence[Trial]:
+        """What the objective says of each, as far as no evaluation is needed for it: `score` is
+        None where one is. A candidate that cannot be made has an error."""
+
+    def beats(self, a: Trial, b: Trial) -> bool:
+        """Whether the objective is better for `a` by more than chance, of what `appraise` or a
+        trial measured."""
 
     @property
     def seed(self) -> int:
@@ -48,6 +64,10 @@ class SearchContext(Protocol):
     @property
     def timed(self) -> bool:
         """Whether the objective depends on measured latency."""
+
+    @property
+    def needs_accuracy(self) -> bool:
+        """Whether the accuracy itself is a part of the objective, beside the criterion."""
 
     @property
     def keeps_going(self) -> bool:
@@ -128,6 +148,35 @@ class View(Protocol):
 
     def note(self, text: str) -> None:
         """Something to know."""
+
+
+class Logged:
+    """Tells Python's logger `octavo.tune`: of trials at level INFO, of notes at WARNING, which are
+    shown where no logging was set up. See View."""
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("octavo.tune")
+
+    def start(self, *what: object, **more: object) -> None:
+        self._log.info("tuning %s", ", ".join(map(str, what[:4])))
+
+    def doing(self, text: str) -> None:
+        self._log.debug("%s", text)
+
+    def baseline(self, trial: Trial) -> None:
+        self._log.info("the float model: accuracy %s", trial.accuracy)
+
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
+        self._log.debug("ranked %d layers in %d runs of the model", len(pairs), model_runs)
+
+    def trial(self, trial: Trial, best: bool) -> None:
+        how = "failed" if trial.failed else f"accuracy {trial.accuracy}"
+        time = "" if trial.time_ratio is None else f", time {trial.time_ratio:.2f} of float"
+        mark = ", best so far" if best else ""
+        self._log.info("trial %d: %s: %s%s%s", trial.index, trial.words, how, time, mark)
+
+    def note(self, text: str) -> None:
+        self._log.warning("%s", text)
 
 
 class Quiet:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from octavo.core.qparams import QType
 from octavo.errors import RecipeError, did_you_mean, listed
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Layer, Recipe, Rule, Scheme
 from octavo.results.tuning import Approach
@@ -196,9 +197,20 @@ def _raised(own: Scheme, kind: Kind, raised: Iterable[Scheme]) -> Iterator[Schem
         return
     for scheme in raised:
         wanted = _for_kind(scheme, kind)
-        finer = all(a >= b for a, b in zip(_fineness(wanted), _fineness(own), strict=True))
+        finer = _more_bits(wanted, own) or all(
+            a >= b for a, b in zip(_fineness(wanted), _fineness(own), strict=True)
+        )
         if wanted != own and finer and (kind is Kind.LINEAR or not _is_for_linear(scheme)):
             yield wanted
+
+
+def _more_bits(scheme: Scheme, own: Scheme) -> bool:
+    """Whether `own` has weights of 4 bits, and `scheme` has not: no granularity makes up for it."""
+    return (
+        own.weight is not None
+        and own.weight.qtype is QType.INT4
+        and not (scheme.weight is not None and scheme.weight.qtype is QType.INT4)
+    )
 
 
 def _for_kind(scheme: Scheme, kind: Kind) -> Scheme:

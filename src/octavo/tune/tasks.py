@@ -7,17 +7,19 @@ timed is built once.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from octavo.errors import InputDataError, OctavoError
+from octavo.measure.benchmark import compare
 from octavo.measure.timing import time_ratios
 from octavo.recipe import Recipe
 from octavo.recipe.target import Built, Feed, Target
@@ -27,10 +29,14 @@ from octavo.tune.evaluators import Evaluator
 
 @dataclass(frozen=True)
 class Variant:
-    """One form of the model: the float one for `recipe` None."""
+    """One form of the model: the float one for `recipe` None.
+
+    `native` is for Octavo's own operators, where the target leaves that open (`Target.native`).
+    """
 
     recipe: Recipe | None
     approach: Approach = Approach.DYNAMIC
+    native: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,21 @@ class Time:
 
 
 @dataclass(frozen=True)
+class Compare:
+    """Times `variants` in turns, each opened afresh again and again, for about `seconds`."""
+
+    variants: tuple[Variant, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Measures the size of `variant`."""
+
+    variant: Variant
+
+
+@dataclass(frozen=True)
 class Peak:
     """Measures the memory that `variant` needs."""
 
@@ -62,7 +83,7 @@ class Errors:
     sets: tuple[tuple[str, ...], ...]
 
 
-Task = Evaluate | Time | Peak | Errors
+Task = Evaluate | Time | Compare | Weigh | Peak | Errors
 
 
 @dataclass(frozen=True)
@@ -70,7 +91,8 @@ class TaskResult:
     """What a task gives: its `value` (plain data), or the traceback of what went wrong.
 
     Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first one, its lower
-    and upper quartile] a variant; Peak bytes; Errors [the numbers, how many inputs each ran on].
+    and upper quartile] a variant; Compare, see `Setting.compared`; Weigh and Peak bytes; Errors
+    [the numbers, how many inputs each ran on].
     """
 
     value: Any
@@ -117,8 +139,14 @@ class Setting:
 
     def _build(self, variant: Variant) -> Built:
         assert variant.recipe is not None
-        calibration = self.calibration if variant.approach is Approach.STATIC else None
-        return self.target.build(variant.recipe, calibration)
+        return self._target_of(variant).build(variant.recipe, self._calibration_of(variant))
+
+    def _target_of(self, variant: Variant) -> Target:
+        native = self.target.native() if variant.native else None
+        return native or self.target
+
+    def _calibration_of(self, variant: Variant) -> tuple[Feed, ...] | None:
+        return self.calibration if variant.approach is Approach.STATIC else None
 
     @cached_property
     def timed_feeds(self) -> tuple[Feed, ...]:
@@ -144,8 +172,12 @@ class Setting:
             return [accuracy, built.bytes]
         if isinstance(task, Time):
             return self._times(task.variants)
+        if isinstance(task, Compare):
+            return self.compared(task.variants, task.seconds)
+        if isinstance(task, Weigh):
+            return self.built(task.variant).bytes
         if isinstance(task, Peak):
-            calibration = self.calibration if task.variant.approach is Approach.STATIC else None
+            calibration = self._calibration_of(task.variant)
             return self.target.peak_memory(task.variant.recipe, self.timed_feeds[0], calibration)
         feeds = self.feeds()
         return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
@@ -169,6 +201,53 @@ class Setting:
                 for at, value in enumerate((ratio.median, ratio.low, ratio.high), 1):
                     row[at] *= value ** (1 / len(self.timed_feeds))
         return found
+
+    def compared(self, variants: Sequence[Variant], budget: float) -> dict[str, Any]:
+        """`seconds`, `bytes` and `errors` of each variant, and `pairs`: [a, b, the time of b over
+        that of a, the bounds of its 99% interval], a and b being places in `variants`.
+
+        A variant that cannot be made or run has an error in place of figures, and is in no pair.
+        Several timed inputs share the `budget` of seconds, and count alike.
+        """
+        size: list[int | None] = [None] * len(variants)
+        seconds: list[float | None] = [None] * len(variants)
+        errors = [""] * len(variants)
+        pairs: dict[tuple[int, int], list[float]] = {}
+        share = 1 / len(self.timed_feeds)
+        with contextlib.ExitStack() as stack:
+            openers: dict[str, Callable[[], Built]] = {}
+            for at, variant in enumerate(variants):
+                try:
+                    openers[str(at)], size[at] = self._opener(variant, stack)
+                except Exception as error:  # noqa: BLE001 - whatever a runtime raises for a form
+                    errors[at] = f"{type(error).__name__}: {error}"
+            for feed in self.timed_feeds if len(openers) > 1 else ():
+                calls = {name: partial(_opened_call, o, feed) for name, o in openers.items()}
+                rows, timed = compare(calls, seconds=budget * share, seed=self.seed)
+                for one in timed:
+                    seconds[int(one.name)] = (seconds[int(one.name)] or 0.0) + one.seconds
+                for row in rows:
+                    known = pairs.setdefault((int(row.a), int(row.b)), [1.0, 1.0, 1.0])
+                    for i, value in enumerate((row.ratio, row.low, row.high)):
+                        known[i] *= value**share
+        rows_of = [[*places, *figures] for places, figures in pairs.items()]
+        return {"seconds": seconds, "bytes": size, "errors": errors, "pairs": rows_of}
+
+    def _opener(
+        self, variant: Variant, stack: contextlib.ExitStack
+    ) -> tuple[Callable[[], Built], int]:
+        """What opens the variant afresh as long as `stack` lasts, and its size; it has run once."""
+        target = self._target_of(variant)
+        calibration = self._calibration_of(variant)
+        opener = stack.enter_context(target.opener(variant.recipe, calibration))
+        built = opener()
+        for feed in self.timed_feeds:
+            built.run(feed)
+        return opener, built.bytes
+
+
+def _opened_call(opener: Callable[[], Built], feed: Feed) -> Any:
+    return _call(opener(), feed)
 
 
 def _call(model: Built, feed: Feed) -> Any:

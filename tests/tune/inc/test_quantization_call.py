@@ -1,5 +1,6 @@
 """Neural Compressor's Python call, on real models of both kinds."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ def conf(folder: Path, framework: str = "onnxrt_integerops", approach: str = "dy
     return path
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Histories go to the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 class Loader:
     """What a data loader is to Neural Compressor: iterable, of (inputs, label)."""
 
@@ -62,6 +69,51 @@ def test_a_file_and_a_loader_find_and_save_a_model(tmp_path: Path) -> None:
     assert found.save(tmp_path / "one.onnx").read_bytes() == out.read_bytes()
     x = normal(5, WIDTH)
     assert np.array_equal(found.model.run(None, {"x": x})[0], run(out, {"x": x})[0])
+
+
+def test_what_users_of_tune_have_is_there_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A target, threads, shapes, a page, and notes that reach whoever asks for them."""
+    monkeypatch.setattr("octavo.tune.contest.SECONDS", 0.2)
+    path = conf(tmp_path)
+    page = tmp_path / "page.html"
+    how: dict[str, Any] = {"target": "native", "threads": 1, "shapes": {"x": (2, WIDTH)}}
+    quantizer = Quantization(path, report=page, **how)
+    quantizer.model = str(save(model(bad=None), tmp_path / "model.onnx"))
+    calls: list[Any] = []
+    quantizer.eval_func = lambda session: 1.0 if calls.append(session) is None else 0.0
+    result = quantizer.fit().result
+    assert result.status is Status.MET
+    assert result.report is not None
+    assert result.report.target == "native"
+    assert any("sampling_size does nothing here" in note for note in result.notes)
+    assert any("sampling_size does nothing here" in r.message for r in caplog.records)
+    assert "octavo_tuning/conf" in result.notes[-1].replace("\\", "/")
+    assert "model.onnx" in page.read_text("utf-8")
+    again = Quantization(path, resume=True, **how)
+    again.model, again.eval_func = quantizer.model, quantizer.eval_func
+    before = len(calls)
+    assert again.fit().result.best.words == result.best.words
+    assert len(calls) == before  # nothing is evaluated twice
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"report": "page.txt"}, "page.txt: end the name with .html"),
+        ({"recipe": []}, "recipe is empty"),
+        ({"target": "nativ"}, "target='nativ'"),
+        ({"threads": 0}, "threads=0"),
+    ],
+)
+def test_a_wrong_option_is_an_error(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    path = str(save(model(bad=None), tmp_path / "model.onnx"))
+    with pytest.raises(OptionError, match=re.escape(words)):
+        quantizer = Quantization(conf(tmp_path), **given)
+        quantizer.model = path
+        quantizer.fit()
+    assert not (tmp_path / "octavo_tuning").exists()
 
 
 def test_an_eval_func_comes_before_the_files_metric(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import onnxruntime as ort
 
 import octavo
 from octavo.core.form import Form
+from octavo.core.form import Target as FormTarget
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
@@ -53,8 +55,8 @@ class OnnxTarget:
 
     Args:
         model: path of the model (made absolute), or the model.
-        target: as in `quantize_dynamic`; of no account with calibration inputs, which mean static
-            quantization by ONNX Runtime.
+        target: as in `quantize_dynamic`, None is portable; of no account with calibration inputs,
+            which mean static quantization by ONNX Runtime.
         cpu: as in `quantize_dynamic`.
         quant_format: as in `quantize_dynamic`; for static quantization "qoperator" writes integer
             operators and "qdq" QuantizeLinear/DequantizeLinear pairs.
@@ -71,7 +73,7 @@ class OnnxTarget:
         self,
         model: str | Path | onnx.ModelProto,
         *,
-        target: str = "portable",
+        target: str | None = None,
         cpu: str = "vnni",
         quant_format: str = "qoperator",
         threads: int | None = None,
@@ -84,13 +86,14 @@ class OnnxTarget:
             )
         if threads is not None and (isinstance(threads, bool) or threads < 1):
             raise OptionError(f"threads={threads!r}: give a number above 0, or leave it out")
-        form = Form.of(target, cpu, quant_format)
+        form = Form.of(target or "portable", cpu, quant_format)
         self._origin: Origin
         if isinstance(model, onnx.ModelProto):
             self._origin, self._label = model, "(ModelProto)"
         else:
             self._origin, self._label = Path(model).absolute(), str(model)
         self._form = form
+        self._target_said = target is not None
         self._threads = threads
         self._custom_ops = CustomOps.of(custom_ops, sess_options)
         self._forget()
@@ -110,6 +113,7 @@ class OnnxTarget:
             "model": origin if isinstance(origin, Path) else origin.SerializeToString(),
             "label": self._label,
             "form": self._form,
+            "target_said": self._target_said,
             "threads": self._threads,
             "custom_ops": self._custom_ops.libraries,
         }
@@ -118,7 +122,7 @@ class OnnxTarget:
         model = state["model"]
         self._origin = onnx.load_from_string(model) if isinstance(model, bytes) else model
         self._label, self._form = state["label"], state["form"]
-        self._threads = state["threads"]
+        self._threads, self._target_said = state["threads"], state["target_said"]
         self._custom_ops = CustomOps.of(state["custom_ops"])
         self._forget()
 
@@ -154,10 +158,20 @@ class OnnxTarget:
         """Schemes more accurate than the default one, the fastest first, for this target."""
         return tuple(PRESETS[name].default for name in RAISED[self._form.target])
 
+    def native(self) -> OnnxTarget | None:
+        """The same for target native, where no target was said and the form may be that one."""
+        if self._target_said or self._form.qdq or self._form.native:
+            return None
+        other = object.__new__(OnnxTarget)
+        other.__dict__.update(self.__dict__)  # a copy would be refused where options are a user's
+        other._form = replace(self._form, target=FormTarget.NATIVE)
+        other._forget()
+        return other
+
     def float_model(self) -> Built:
         """The unmodified model, opened."""
-        with self._float_file() as path:
-            return built_session(self._open(path), self._source.bytes)
+        with self.opener(None) as opened:
+            return opened()
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
         """The quantized model, opened and not compared with the float one.
@@ -165,12 +179,23 @@ class OnnxTarget:
         With `calibration` by ONNX Runtime's static quantizer. Where every layer stays float, the
         float model itself.
         """
+        with self.opener(recipe, calibration) as opened:
+            return opened()
+
+    @contextmanager
+    def opener(
+        self, recipe: Recipe | None, calibration: Sequence[Feed] | None = None
+    ) -> Iterator[Callable[[], Built]]:
+        """What opens the model (float for None) afresh; its file is written once, and is gone with
+        the context."""
         with Scratch() as place:
-            report = self._write(recipe, calibration, place)
-            if not place.model.exists():
-                return self.float_model()
-            runner = self._open(place.model)
-            return built_session(runner, total_bytes(place.folder), report)
+            report = None if recipe is None else self._write(recipe, calibration, place)
+            if place.model.exists():
+                size = total_bytes(place.folder)
+                yield lambda: built_session(self._open(place.model), size, report)
+                return
+            with self._float_file() as path:
+                yield lambda: built_session(self._open(path), self._source.bytes)
 
     def _open(self, path: Path) -> ort.InferenceSession:
         with self._custom_ops.in_force():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -86,6 +88,9 @@ class TorchTarget:
         """int8 with zero points and a scale for each 128 inputs, then float16 weights."""
         return (PRESETS["int8-accurate"].default, PRESETS["float16"].default)
 
+    def native(self) -> None:
+        """Quantized modules compute in Octavo's kernels already."""
+
     def float_model(self) -> Built:
         """The model in eval mode: itself, or over the same parameters where it is training."""
         return self._model.built
@@ -101,6 +106,19 @@ class TorchTarget:
         made = self._quantized(recipe)
         run = partial(self._model.caller.run, made)
         return Built(made, run, model_bytes(made), replace(report(made), source=self.label))
+
+    @contextmanager
+    def opener(
+        self, recipe: Recipe | None, calibration: Sequence[Feed] | None = None
+    ) -> Iterator[Callable[[], Built]]:
+        """What copies the model (float for None), so that its weights lie elsewhere."""
+        made = self.float_model() if recipe is None else self.build(recipe, calibration)
+
+        def opened() -> Built:
+            model = copy.deepcopy(made.model)
+            return replace(made, model=model, run=partial(self._model.caller.run, model))
+
+        yield opened
 
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None

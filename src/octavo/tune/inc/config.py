@@ -194,15 +194,30 @@ class Config:
             return None
         return "qdq" if self.framework == "onnxrt_qdq" else "qoperator"
 
-    def recipe(self, base: Recipe, layers: Sequence[Layer] | None = None) -> Recipe:
+    def recipes(
+        self, bases: Sequence[Recipe], layers: Sequence[Layer] | None = None
+    ) -> tuple[Recipe, ...]:
+        """`bases` with what the file says of layers; the first alone where it says how all are held
+        (model_wise), as it is that which is asked for."""
+        chosen = bases if self.model_wise is None else bases[:1]
+        return tuple(self.recipe(base, layers, bases[0].default) for base in chosen)
+
+    def recipe(
+        self,
+        base: Recipe,
+        layers: Sequence[Layer] | None = None,
+        silent: Scheme | None = None,
+    ) -> Recipe:
         """`base` with what the file says of layers before its own rules, the strongest first.
 
-        Each gets its first choice; what the file leaves out is as in `base.default`. Products of
-        two activations stay as `base` has their kind. With `layers`, entries that match none of
-        them are left out (`unmatched` says which); `plan` refuses a recipe that has such rules.
+        Each gets its first choice; what the file leaves out is as in `silent`, or else in
+        `base.default`. Products of two activations stay as `base` has their kind. With `layers`,
+        entries that match none of them are left out (`unmatched` says which); `plan` refuses a
+        recipe that has such rules.
         """
         said = [e for e in self.entries if layers is None or any(map(e.matches, layers))]
-        rules = [rule for e in said for rule in e.rules(e.schemes(base.default)[0])]
+        start = base.default if silent is None else silent
+        rules = [rule for e in said for rule in e.rules(e.schemes(start)[0])]
         default = self.model_wise.schemes(base.default)[0] if self.model_wise else base.default
         if not rules:
             return base if default == base.default else replace(base, default=default)

@@ -1,30 +1,36 @@
-"""Neural Compressor's Python call: `Quantization('conf.yaml')`, `.fit()`, `.save(path)`, and what a
-configuration file says as arguments of `octavo.tune.tune`."""
+"""Neural Compressor's Python call: `Quantization('conf.yaml')`, `.fit()`, `.save(path)`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import OptionError, did_you_mean
-from octavo.files.staging import write_text
+from octavo.errors import OptionError, did_you_mean, pip_install
+from octavo.files.staging import Staging, write_text
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
-from octavo.recipe import Layer, Recipe, Rule, dump_recipe, preset
+from octavo.recipe import Recipe, dump_recipe
 from octavo.recipe.target import Target
 from octavo.results.tuning import Approach, TuneResult
 from octavo.tune.api import tune
-from octavo.tune.arguments import is_torch, weighted_metrics
-from octavo.tune.evaluators import WeightedMetric
-from octavo.tune.goals import Criterion
+from octavo.tune.arguments import Shapes, checked_recipes, is_torch, weighted_metrics
 from octavo.tune.inc.config import Config
+from octavo.tune.inc.file_arguments import (
+    arguments,
+    criterion_for,
+    file_notes,
+    model_of,
+    workspace_of,
+)
 from octavo.tune.inc.load import load_config
-from octavo.tune.inc.metrics import metric
+from octavo.tune.search import Logged, View
 
 _ATTRIBUTES = ("model", "eval_func", "calib_dataloader", "eval_dataloader", "metric")
+_OWN = ("config", "_options", "_report")
 
 
 class Quantization:
@@ -35,12 +41,51 @@ class Quantization:
     or an object with reset, update and result); `calib_dataloader` for static quantization. Then
     `fit()`. Without eval_func and eval_dataloader outputs are compared
     with the float model's.
+
+    Args:
+        conf: the file, or what `load_config` made of it.
+        approach: in place of the file's: see `load_config`.
+        target: of ONNX models, as of `octavo.onnx.quantize_dynamic`; so are cpu and custom_ops.
+        threads: of ONNX Runtime's sessions.
+        example_inputs: of PyTorch models.
+        recipe, shapes, workers, executor: as of `octavo.tune.tune`.
+        workspace: the folder of the history; by default the file's tuning.workspace.path, or the
+            file's name in `octavo_tuning` in the current folder.
+        resume: goes on with the search whose history is there. Ctrl-C, a crash or a kill lose
+            nothing that was measured.
+        report: an .html file, for a page about the search.
+        view: who watches (`octavo.tune.search.View`, such as
+            `octavo.report.tuning_view.TuningView`); by default the logger `octavo.tune`.
     """
 
-    def __init__(self, conf: str | Path | Config, *, approach: str | None = None) -> None:
+    def __init__(
+        self,
+        conf: str | Path | Config,
+        *,
+        approach: str | None = None,
+        target: str | None = None,
+        cpu: str | None = None,
+        threads: int | None = None,
+        custom_ops: Any = None,
+        example_inputs: Any = None,
+        recipe: str | Path | Recipe | None = None,
+        shapes: Shapes | Sequence[Shapes] = (),
+        workers: int | None = None,
+        executor: Executor | None = None,
+        workspace: str | Path | None = None,
+        resume: bool = False,
+        report: str | Path | None = None,
+        view: View | None = None,
+    ) -> None:
         if isinstance(conf, Config) and approach is not None:
             raise OptionError("approach: conf is loaded already; give it to load_config")
         self.config = conf if isinstance(conf, Config) else load_config(conf, approach=approach)
+        self._options = _Options(
+            *(target, cpu, threads, custom_ops, example_inputs),
+            *(checked_recipes(recipe), shapes, workers, executor),
+            *(workspace, resume, view or Logged()),
+        )
+        self._report = None if report is None else _checked_page(Path(report))
         self.model: Any = None
         self.eval_func: Callable[[Any], Any] | None = None
         self.calib_dataloader: Any = None
@@ -48,7 +93,7 @@ class Quantization:
         self.metric: Any = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in (*_ATTRIBUTES, "config"):
+        if name not in (*_ATTRIBUTES, *_OWN):
             raise OptionError(
                 f"Quantization has no attribute {name!r}.{did_you_mean(name, _ATTRIBUTES)}"
             )
@@ -65,15 +110,18 @@ class Quantization:
             raise OptionError(
                 f"Quantization.metric {what}: set eval_dataloader with it, or eval_func alone"
             )
-        base = preset("int8")
-        target = target_of(model_of(self.config, self.model), quant_format=self.config.quant_format)
-        layers = [decision.layer for decision in target.decisions(base)]
-        given = arguments(self.config, base, layers)
+        options, view = self._options, self._options.view
+        target = options.target_of(self.config, self.model)
+        layers = [decision.layer for decision in target.decisions(options.recipes[0])]
+        notes = file_notes(self.config, layers)
+        given = options.over(arguments(self.config, options.recipes, layers), self.config)
         if self.metric is not None:
             given["metric"] = metrics = weighted_metrics(self.metric, tensors=is_torch(target))
             given["criterion"] = criterion_for(self.config, metrics)
         if self.eval_func is not None or self.eval_dataloader is None:
             given.pop("metric", None)
+        for note in notes:
+            view.note(note)
         result = tune(
             target,
             self.eval_func,
@@ -81,8 +129,67 @@ class Quantization:
             calibration=self.calib_dataloader,
             **given,
         )
+        kept = f"every trial is kept in {given['workspace']}"
+        result = replace(result, notes=(*notes, *result.notes, kept))
+        if self._report is not None:
+            from octavo.report.html import tuning_html, write_html
+
+            write_html(tuning_html(result), self._report)
         samples = self.config.sampling_size[0]
         return QuantizedModel(result, target, self.calib_dataloader, samples)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What `Quantization` is given beside the file."""
+
+    target: str | None
+    cpu: str | None
+    threads: int | None
+    custom_ops: Any
+    example_inputs: Any
+    recipes: tuple[Recipe, ...]
+    shapes: Any
+    workers: int | None
+    executor: Executor | None
+    workspace: str | Path | None
+    resume: bool
+    view: View
+
+    def target_of(self, config: Config, model: Any) -> Target:
+        """The model as `config` and these options have it."""
+        native = self.target == "native"  # it has one format, whatever the file says
+        return target_of(
+            model_of(config, model),
+            target=self.target,
+            cpu=self.cpu,
+            quant_format="qoperator" if native and config.quant_format else config.quant_format,
+            threads=self.threads,
+            custom_ops=self.custom_ops,
+            example_inputs=self.example_inputs,
+        )
+
+    def over(self, given: dict[str, Any], config: Config) -> dict[str, Any]:
+        """The arguments that `config` gives, and these."""
+        return {
+            **given,
+            "shapes": self.shapes,
+            "workers": self.workers,
+            "executor": self.executor,
+            "workspace": workspace_of(config, self.workspace),
+            "resume": self.resume or given["resume"],
+            "view": self.view,
+        }
+
+
+def _checked_page(path: Path) -> Path:
+    """A page's place, known to be one before the search. Raises OptionError, OutputError."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise OptionError(f"report {path}: end the name with .html or .htm")
+    if find_spec("jinja2") is None:
+        raise OptionError(f"report needs jinja2, which is not installed: {pip_install('jinja2')}")
+    Staging(path)
+    return path
 
 
 class QuantizedModel:
@@ -133,87 +240,3 @@ class QuantizedModel:
 
     def __str__(self) -> str:
         return str(self.result)
-
-
-def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str, Any]:
-    """Keyword arguments for `octavo.tune.tune`.
-
-    `base` is the recipe that the file adjusts, `layers` are the model's: what the file says of
-    others is left out (`Config.unmatched`).
-    """
-    metrics = metrics_of(config)
-    found: dict[str, Any] = {
-        "metric": metrics or None,
-        "criterion": criterion_for(config, metrics),
-        "objective": tuple((part.name, part.weight) for part in config.objectives),
-        "strategy": config.strategy,
-        "recipe": config.recipe(base, layers),
-        "alternatives": _alternatives(config, base, layers),
-        "approach": config.approach,
-        "timeout": config.timeout,
-        "max_trials": config.max_trials,
-        "seed": config.seed,
-        "iteration": config.iteration,
-        "batch_size": config.batch_size,
-        "warmup": config.warmup,
-        "calibration_samples": config.sampling_size[0],
-        "workspace": config.workspace,
-        "resume": bool(config.resume),
-    }
-    if config.performance_iteration > 1:
-        found["rounds"] = config.performance_iteration
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def criterion_for(config: Config, metrics: Sequence[WeightedMetric]) -> Criterion:
-    """The file's criterion; which accuracy is better the metrics say, where the file does not."""
-    if not metrics or config.direction_said:
-        return config.criterion
-    several = len(metrics) > 1 and metrics[0].weight is None
-    return replace(config.criterion, higher_is_better=several or metrics[0].upwards)
-
-
-def _alternatives(config: Config, base: Recipe, layers: Sequence[Layer]) -> list[Rule]:
-    """The file's further choices, layer by layer."""
-    return [
-        Rule(scheme, regex=re.escape(layer.name))
-        for layer in layers
-        for scheme in config.allowed(layer, base)[1:]
-    ]
-
-
-def metrics_of(config: Config) -> tuple[WeightedMetric, ...]:
-    """The file's metrics. Raises OptionError for one that is unknown or not installed."""
-    if config.multi_metrics is None:
-        said = config.metric
-        return () if said is None else (WeightedMetric(metric(said.name, said.options)),)
-    several = config.multi_metrics
-    count = len(several.metrics)
-    weights = several.weights or (None,) * count
-    upwards = several.higher_is_better or (None,) * count
-    upwards = upwards * count if len(upwards) == 1 else upwards
-    return tuple(
-        WeightedMetric(metric(m.name, m.options), weight, up)
-        for m, weight, up in zip(several.metrics, weights, upwards, strict=True)
-    )
-
-
-def without_data(config: Config) -> str | None:
-    """Why the file's metric cannot be used without data, and what to do; None without a metric."""
-    if config.metric is None and config.multi_metrics is None:
-        return None
-    said = f" {config.dataset} is not shipped with Octavo;" if config.dataset else ""
-    return (
-        f"{config.path}: evaluation.accuracy: the metric needs data:{said} give them with --data "
-        "(.npz, .jsonl, .csv, .parquet), or --evaluate module:function in the metric's place"
-    )
-
-
-def model_of(config: Config, given: str | Path | None) -> str | Path:
-    """The model to tune: what is given beside the file, which has a name only."""
-    if given is None:
-        raise OptionError(
-            f"{config.path} names model {config.model_name!r}, not its file: give it with --model "
-            "(an ONNX file, or module:factory for PyTorch)"
-        )
-    return given

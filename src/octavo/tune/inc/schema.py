@@ -39,7 +39,7 @@ FRAMEWORKS = {
         "pytorch pytorch_fx pytorch_ipex tensorflow tensorflow_itex"
     ).split()
 } | {"onnxrt_qdqops": "onnxrt_qdq"}  # its name up to 1.10
-_NO_FRAMEWORK = {
+REFUSED_FRAMEWORKS = {
     "mxnet": "MXNet is archived and Octavo does not read its models; export the model to ONNX "
     "(mx2onnx, or the Gluon model zoo's ONNX files) and say onnxrt_integerops",
     "engine": "that is the executor of Intel's NLP toolkit; give the model as ONNX and say "
@@ -61,11 +61,11 @@ APPROACHES = {
     "post_training_dynamic_quant": "dynamic",
     "post_training_auto_quant": "auto",
 }
-_NO_APPROACH = {
+REFUSED_APPROACHES = {
     "quant_aware_training": "it trains the model, and Octavo does not train; use "
     "post_training_dynamic_quant, or train elsewhere and tune the result"
 }
-_NO_GRANULARITY = {
+REFUSED_GRANULARITIES = {
     "per_channel": "an activation's channels are summed over, so they cannot have scales of their "
     "own (leave it out for one scale a row)"
 }
@@ -96,7 +96,7 @@ _LAYERS: dict[str, Kind] = {
     },
     "activation": {
         "granularity": many(
-            either({"per_tensor": "per_tensor"}, _NO_GRANULARITY, "a granularity"),
+            either({"per_tensor": "per_tensor"}, REFUSED_GRANULARITIES, "a granularity"),
             "a list of granularities",
         ),
         "scheme": some_of("a scheme", "asym", "sym"),
@@ -125,7 +125,7 @@ _RECIPES: dict[str, Kind] = {
     ),
 }
 _QUANTIZATION: dict[str, Kind] = {
-    "approach": either(APPROACHES, _NO_APPROACH, "an approach"),
+    "approach": either(APPROACHES, REFUSED_APPROACHES, "an approach"),
     "train": idle(Train, "only quant_aware_training trains"),
     "advance": {"bias_correction": idle(one_of("a correction", "weight_empirical"), _STATIC_ONLY)},
     "calibration": {
@@ -217,7 +217,7 @@ STRATEGIES = {
     "mse_v2": "mse",
     "conservative": "basic",
 }
-_NO_STRATEGY = {
+REFUSED_STRATEGIES = {
     "sigopt": "SigOpt was a web service, and is closed; bayesian and tpe search the same way here",
     "hawq_v2": "it needs a loss and its gradients; mse ranks layers without them",
     "automixedprecision": _NO_MIXED,
@@ -233,7 +233,7 @@ _OBJECTIVES: dict[str, Kind] = {
 }
 _TUNING: dict[str, Kind] = {
     "strategy": {
-        "name": needed(either(STRATEGIES, _NO_STRATEGY, "a strategy")),
+        "name": needed(either(STRATEGIES, REFUSED_STRATEGIES, "a strategy")),
         **dict.fromkeys(
             ("sigopt_api_token", "sigopt_project_id", "sigopt_experiment_name"),
             idle(text, _SIGOPT),
@@ -268,7 +268,7 @@ _TUNING: dict[str, Kind] = {
 }
 
 _TO_QUANTIZE = "take the section out to quantize the model as it is"
-_REFUSED = {
+REFUSED_SECTIONS = {
     "pruning": "Octavo does not prune: prune elsewhere and tune the result, or",
     "distillation": "Octavo does not train: distil elsewhere and tune the result, or",
     "auto_distillation": "Octavo does not train: distil elsewhere and tune the result, or",
@@ -288,7 +288,7 @@ ROOT: dict[str, Kind] = {
     "model": needed(
         {
             "name": needed(text),
-            "framework": needed(either(FRAMEWORKS, _NO_FRAMEWORK, "a framework")),
+            "framework": needed(either(FRAMEWORKS, REFUSED_FRAMEWORKS, "a framework")),
             "inputs": idle(names, _MODEL_SAYS, "tensorflow"),
             "outputs": idle(names, _MODEL_SAYS, "tensorflow"),
         }
@@ -300,5 +300,5 @@ ROOT: dict[str, Kind] = {
     "tuning": _TUNING,
     "use_bf16": idle(flag, _NO_MIXED),
     "quant_level": _QUANT_LEVEL,
-    **{key: refused(f"{reason} {_TO_QUANTIZE}") for key, reason in _REFUSED.items()},
+    **{key: refused(f"{reason} {_TO_QUANTIZE}") for key, reason in REFUSED_SECTIONS.items()},
 }

@@ -1,0 +1,156 @@
+"""Trials timed in turns with one another, so that speed chooses among them and not luck.
+
+A trial that is timed beside the float model alone has a figure good for a table. The best of many
+such figures is too good, because what was lucky comes first. So whoever is to be chosen is timed
+again: all in turns, opened afresh again and again. Where two do not differ, the simpler one wins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from octavo.recipe.recipe import Origin
+from octavo.results.benchmark import SMALLEST
+from octavo.results.tuning import Trial
+from octavo.tune.measurements import Measurements
+
+SECONDS = 10.0
+"""What one comparison may take, where calls are short."""
+
+ROUGHLY = 0.5
+"""Of that, what it takes to know which of many are far behind."""
+
+WIDE = 2.0  # the bounds of an interval beyond which it says nothing
+FAR_BEHIND = 1.5  # times the best score
+FINALISTS = 3  # of many
+
+SHARE = 0.1
+"""Of a search's time, what its last comparison may take."""
+
+MOST = 4  # trials in one comparison at the end
+ROUNDS = 2  # comparisons at the end: what comes second after the first may not have been timed
+
+Interval = tuple[float, float, float]
+"""A ratio of times, and the bounds of its 99% interval."""
+
+
+class Contest:
+    """The comparisons of one search; `seconds` for each."""
+
+    def __init__(self, measuring: Measurements, seconds: float = SECONDS) -> None:
+        self._measuring = measuring
+        self._seconds = seconds
+        self._pairs: dict[tuple[str, str], Interval] = {}
+
+    def time_many(self, trials: Sequence[Trial]) -> list[Trial]:
+        """`trials` with times: of a short comparison, and of a long one for the best of it."""
+        doing = "timing whole recipes in turns"
+        found = {t.key: t for t in self.time(trials, doing, self._seconds * ROUGHLY)}
+        ranked = sorted((t for t in found.values() if t.score is not None), key=_score)
+        near = [t for t in ranked if _score(t) <= FAR_BEHIND * _score(ranked[0])][:FINALISTS]
+        if len(near) > 1:
+            found.update({trial.key: trial for trial in self.time(near, doing)})
+        return [found[trial.key] for trial in trials]
+
+    def time(
+        self, trials: Sequence[Trial], doing: str, seconds: float | None = None
+    ) -> list[Trial]:
+        """`trials` with times of one comparison; those that could not be timed have an error.
+
+        As they are where there was none.
+        """
+        found = self._measuring.compared(trials, seconds or self._seconds, doing)
+        keys = [self._measuring.baseline.key, *(trial.key for trial in trials)]
+        for a, b, *interval in found["pairs"]:
+            ratio, low, high = interval
+            self._pairs[keys[a], keys[b]] = ratio, low, high
+            self._pairs[keys[b], keys[a]] = 1 / ratio, 1 / high, 1 / low
+        timed = []
+        for trial, taken, size, error in zip(
+            trials, found["seconds"][1:], found["bytes"][1:], found["errors"][1:], strict=True
+        ):
+            pair, one = self._pairs.get((keys[0], trial.key)), trial
+            if pair is not None and taken is not None:
+                one = replace(
+                    trial,
+                    latency=taken,
+                    float_latency=found["seconds"][0],
+                    time_ratio=pair[0],
+                    time_low=pair[1] if tells(pair) else None,
+                    time_high=pair[2] if tells(pair) else None,
+                    bytes=size,
+                )
+                self._measuring.timed_already[trial.key] = one
+            timed.append(replace(one, error=error, score=self._measuring.score(one)))
+        return timed
+
+    def beats(self, a: Trial, b: Trial) -> bool:
+        """Whether the objective is better for `a` than for `b`, and that by more than chance.
+
+        By their scores where the two were not timed in turns, or nothing is timed.
+        """
+        if a.score is None or b.score is None:
+            return a.score is not None
+        pair = self._pairs.get((b.key, a.key))
+        if pair is None or b.time_ratio is None:
+            return a.score < b.score
+        ratio, _, high = (b.time_ratio * bound for bound in pair)
+        middle, worst = (self._measuring.score(replace(a, time_ratio=x)) for x in (ratio, high))
+        assert middle is not None
+        assert worst is not None
+        return worst < b.score and middle <= b.score * (1 - SMALLEST)
+
+    def settle(self, trials: Sequence[Trial]) -> tuple[list[Trial], Trial | None]:
+        """`trials`, some of them timed again, and the one to choose among those that meet the
+        criterion; None where nothing is timed or there is no choice."""
+        by_key = {trial.key: trial for trial in trials}
+        chosen = None
+        if not self._measuring.timed:
+            return list(trials), None
+        for _ in range(ROUNDS):
+            met = [t for t in by_key.values() if t.meets and t.score is not None]
+            if len(met) < 2:
+                break
+            some = contenders(met)
+            if all((a.key, b.key) in self._pairs for a in some for b in some if a is not b):
+                chosen = self._chosen(some)
+                break
+            for timed in self.time(some, "timing the best trials again, in turns"):
+                by_key[timed.key] = timed if not timed.failed else by_key[timed.key]
+            chosen = self._chosen([by_key[trial.key] for trial in some])
+        return list(by_key.values()), chosen
+
+    def _chosen(self, some: Sequence[Trial]) -> Trial:
+        """The simplest of those that no other beats by more than chance."""
+        left = sorted(some, key=simplicity)
+        while True:
+            first, *others = left
+            left = [trial for trial in others if self.beats(trial, first)]
+            if not left:
+                return first
+
+
+def _score(trial: Trial) -> float:
+    return math.inf if trial.score is None else trial.score
+
+
+def tells(pair: Interval) -> bool:
+    """Whether an interval is narrow enough to be shown: of two openings it may be from 0 to 100."""
+    _, low, high = pair
+    return high < WIDE * low
+
+
+def contenders(met: Sequence[Trial]) -> list[Trial]:
+    """The trials with the best scores, and the simplest one."""
+    best = sorted(met, key=lambda trial: (_score(trial), trial.index))[:MOST]
+    simplest = min(met, key=simplicity)
+    return best if simplest in best else [*best[: MOST - 1], simplest]
+
+
+def simplicity(trial: Trial) -> tuple[int, float, int]:
+    """What is less is simpler: by rules beside those of a preset, then by the loss."""
+    rules = () if trial.recipe is None else trial.recipe.rules
+    said = sum(rule.origin is not Origin.PRESET for rule in rules)
+    return said, 0.0 if trial.loss is None else trial.loss, trial.index

@@ -1,0 +1,157 @@
+"""From which whole recipe a search by layers starts: presets are tried before layers are.
+
+What the objective says of them is measured without an evaluation. They are evaluated in its order,
+the best first, up to the first that meets the criterion: those behind it cannot win. Not evaluated
+either are recipes that are no better than the float model, and those whose output is hardly nearer
+to the float model's than that of a recipe which failed to meet the criterion.
+
+The search goes on from
+
+- the recipe that met the criterion, where it was the first;
+- else from the most accurate one of those before it that are better by more than chance: with a
+  few layers changed it may meet the criterion, too;
+- the most accurate of all, where none met it.
+
+4 bits are mended with 8 bits for the layers to blame. So they are mended only where a recipe of
+integers met the criterion as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from octavo.core.qparams import QType
+from octavo.results.tuning import Trial
+from octavo.tune.search import Candidate, SearchContext
+from octavo.tune.space import Space
+from octavo.tune.trial_memory import NEAR
+
+WHOLE = ("int8", "int8-accurate", "int8-block", "int8-per-tensor", "float16", "int4", "int4-128")
+"""The presets that are tried. Among equally good ones the first is taken.
+
+int4-mixed is none of them: a search that starts from int4 gives more bits to the layers that need
+them, and measures which these are.
+"""
+
+
+CLEARLY = 0.8
+"""Of the float model's time or size: less is a gain, however wide the interval."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a search by layers starts; `met` is another recipe that met the criterion."""
+
+    space: Space
+    met: Space | None = None
+    met_trial: Trial | None = None
+
+
+def choose_start(
+    context: SearchContext,
+) -> Generator[Sequence[Candidate], Sequence[Trial], Start]:
+    """Tries the recipes of `context.starts`, as far as they can win."""
+    spaces = context.starts
+    if len(spaces) == 1:
+        return Start(spaces[0])
+    tried = _Whole(context)
+    yield from tried.evaluate()
+    return tried.start()
+
+
+@dataclass
+class _Whole:
+    """Whole recipes, by their place in `context.starts`."""
+
+    context: SearchContext
+    trials: dict[int, Trial] = field(default_factory=dict)
+    hopeless: list[int] = field(default_factory=list)
+    _errors: dict[int, float] = field(default_factory=dict)
+
+    def evaluate(self) -> Generator[Sequence[Candidate], Sequence[Trial], None]:
+        candidates = [space.candidate({}) for space in self.context.starts]
+        if self.context.needs_accuracy:
+            trials = yield candidates
+            self.trials = dict(enumerate(trials))
+            return
+        for at in self._order(self.context.appraise(candidates)):
+            if self._hopeless(at):
+                self.hopeless.append(at)
+                continue
+            (self.trials[at],) = yield [candidates[at]]
+            if self.trials[at].meets:
+                return
+
+    def _order(self, outlook: Sequence[Trial]) -> list[int]:
+        """The best first; of those that differ by chance alone the one that is named first."""
+        left = [at for at, trial in enumerate(outlook) if not trial.failed]
+        useful = [at for at in left if self._pays(outlook[at])]
+        left, order = useful or left[:1], []
+        while left:
+            leader = min(left, key=lambda at: _score(outlook[at]))
+            equal = [at for at in left if not self.context.beats(outlook[leader], outlook[at])]
+            order.append(min([leader, *equal]))
+            left.remove(order[-1])
+        return order
+
+    def _pays(self, trial: Trial) -> bool:
+        """Whether it is better than the float model, by more than chance or by much."""
+        return _score(trial) < CLEARLY or self.context.beats(trial, self.context.baseline)
+
+    # docs/notes/tuning.md: "What is hardly nearer fails too"
+    def _hopeless(self, at: int) -> bool:
+        """Whether the output is hardly nearer to the float model's than in a trial that missed."""
+        missed = [n for n, trial in self.trials.items() if not trial.failed]
+        return bool(missed) and self._error(at) > min(map(self._error, missed)) / NEAR
+
+    def _error(self, at: int) -> float:
+        if at not in self._errors:
+            space = self.context.starts[at]
+            layers = [choice.layer.name for choice in space.quantized]
+            (self._errors[at],) = self.context.errors(space.base, [layers])
+        return self._errors[at]
+
+    def start(self) -> Start:
+        """From the trials: see the module."""
+        spaces = self.context.starts
+        ended = {at: trial for at, trial in self.trials.items() if not trial.failed}
+        missed = [at for at, trial in ended.items() if not trial.meets]
+        met = [at for at, trial in ended.items() if trial.meets]
+        if not met:
+            return Start(spaces[self._to_mend(missed, [])])
+        best = met[0]
+        for at in met[1:]:
+            best = at if self.context.better(ended[at], ended[best]) else best
+        ahead = [at for at in missed if self.context.beats(ended[at], ended[best])]
+        if not ahead:
+            return Start(spaces[best])
+        return Start(spaces[self._to_mend(ahead, [best])], spaces[best], ended[best])
+
+    def _to_mend(self, missed: Sequence[int], met: Sequence[int]) -> int:
+        """The nearest of those that `missed`; of 4 bits only where integers met, as layers that
+        are to blame get 8 of them. Else the nearest of 8 bits, though it was not evaluated."""
+        if any(_bits(self.context.starts[at]) <= 8 for at in met):
+            return self._nearest(missed)
+        with_8 = [at for at in missed if _bits(self.context.starts[at]) == 8]
+        if with_8:
+            return self._nearest(with_8)
+        return next((at for at in self.hopeless if _bits(self.context.starts[at]) == 8), 0)
+
+    def _nearest(self, places: Sequence[int]) -> int:
+        return min(places, key=lambda at: (_or_inf(self.trials[at].loss), at))
+
+
+def _bits(space: Space) -> int:
+    weight = space.base.default.weight
+    assert weight is not None
+    return 4 if weight.qtype is QType.INT4 else 8 if weight.qtype.is_integer else 16
+
+
+def _score(trial: Trial) -> float:
+    return _or_inf(trial.score)
+
+
+def _or_inf(value: float | None) -> float:
+    return math.inf if value is None or math.isnan(value) else value

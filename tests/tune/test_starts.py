@@ -1,0 +1,135 @@
+"""Whole recipes before layers: which are evaluated, and where the search by layers starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from octavo.recipe import Recipe, Scheme, plan, preset
+from octavo.results.tuning import Trial
+from octavo.tune.auto import Auto, most_evaluations
+from octavo.tune.space import Space
+from tests.tune.simulated_context import RAISED, Held, Outcome, Simulated, drive, layers
+
+COUNT = 6
+INT8, TENSOR, INT4 = (preset(n).default for n in ("int8", "int8-per-tensor", "int4"))
+
+
+def around(name: str, raised: tuple[Scheme, ...] = RAISED) -> Space:
+    base = preset(name)
+    return Space.of(plan(layers(COUNT), base), base, raised=raised)
+
+
+class Racing(Simulated):
+    """What each preset's scheme takes of the float model's time, and of the accuracy a layer."""
+
+    times: Mapping[Scheme, float]
+    slow: float = 0.0  # what a mixture of schemes costs beside
+
+    def trial(self, index: int, recipe: Recipe | None, held: Held, words: str = "") -> Trial:
+        found = super().trial(index, recipe, held, words)
+        times = [self.times.get(held[n], 0.9) if n in held else 1.0 for n in self.names]
+        mixed = self.slow * (len(set(held.values())) > 1)
+        return replace(found, score=sum(times) / COUNT + mixed)
+
+    @property
+    def names(self) -> list[str]:
+        return [choice.layer.name for choice in self.space.choices]
+
+
+def race(
+    times: Mapping[str, float],
+    losses: Mapping[str, float],
+    bad: str = "",
+    slow: float = 0.0,
+    **more: bool,
+) -> Outcome:
+    """Presets by name: their times, and what each of their layers costs; `bad` layers ten times."""
+    by_scheme = {preset(name).default: loss for name, loss in losses.items()}
+
+    def lost(held: Held) -> float:
+        return sum((10 if n == bad else 1) * by_scheme.get(s, 0.0) for n, s in held.items())
+
+    spaces = [around(name, (INT8, *RAISED) if name != "int8" else RAISED) for name in times]
+    context = Racing(spaces[0], lost, others=spaces[1:], **more)  # type: ignore[arg-type]
+    context.slow = slow
+    context.times = {preset(name).default: time for name, time in times.items()}
+    return drive(Auto(), context)
+
+
+def tried(outcome: Outcome) -> list[str]:
+    return [candidate.description for candidate in outcome.candidates]
+
+
+def test_the_fastest_that_keeps_the_accuracy_is_the_only_trial() -> None:
+    times = {"int8": 0.5, "int8-per-tensor": 0.3, "int8-accurate": 0.6}
+    outcome = race(times, dict.fromkeys(times, 1e-5))
+    assert tried(outcome) == ["int8-per-tensor"]
+
+
+def test_of_equally_fast_ones_the_first_named_is_taken() -> None:
+    times = {"int8": 0.5, "int8-per-tensor": 0.5}
+    assert tried(race(times, dict.fromkeys(times, 1e-5))) == ["int8"]
+
+
+def test_one_that_is_no_faster_than_float_is_not_tried() -> None:
+    times = {"int8": 0.5, "int8-block": 1.3}
+    outcome = race(times, {"int8": 0.1, "int8-block": 0.0})
+    assert "int8-block" not in tried(outcome)
+
+
+def test_one_whose_output_is_hardly_nearer_than_a_failure_is_not_tried() -> None:
+    times = {"int8": 0.6, "int8-per-tensor": 0.4, "int8-accurate": 0.7}
+    outcome = race(times, {"int8-per-tensor": 0.1, "int8": 0.09, "int8-accurate": 1e-5})
+    assert tried(outcome)[:2] == ["int8-per-tensor", "int8-accurate"]
+
+
+def test_a_faster_one_that_missed_is_mended_and_wins() -> None:
+    times = {"int8": 0.5, "int8-per-tensor": 0.3}
+    outcome = race(times, {"int8": 1e-6, "int8-per-tensor": 1.1e-3}, bad="l2")
+    assert tried(outcome)[:2] == ["int8-per-tensor", "int8"]
+    assert outcome.best.words.startswith("int8-per-tensor, 1 layer int8 per channel")
+    assert len(outcome.trials) <= 2 + most_evaluations(COUNT)
+
+
+def test_mending_ends_where_it_can_no_longer_win() -> None:
+    """Layers with 8 bits in the recipe of 4 cost more time than the whole recipe of 8."""
+    times = {"int8": 0.5, "int4": 0.45, "int8-accurate": 0.9}
+    outcome = race(times, {"int8": 1e-6, "int4": 0.004, "int8-accurate": 1e-6}, slow=0.2)
+    assert tried(outcome)[:2] == ["int4", "int8"]
+    assert outcome.best.words == "int8"
+    assert len(outcome.trials) <= 4
+
+
+def test_where_none_meets_the_nearest_is_mended() -> None:
+    times = {"int8": 0.5, "int8-per-tensor": 0.3}
+    outcome = race(times, {"int8": 1.1e-3, "int8-per-tensor": 0.5}, bad="l2")
+    assert tried(outcome)[:2] == ["int8-per-tensor", "int8"]
+    assert outcome.best.meets
+    assert list(outcome.changed()) == ["l2"]
+
+
+def test_of_4_bits_layers_get_8_before_they_are_left_float() -> None:
+    times = {"int8": 0.5, "int4": 0.3}
+    outcome = race(times, {"int8": 1e-6, "int4": 1.1e-3}, bad="l2")
+    words = tried(outcome)
+    assert words[:2] == ["int4", "int8"]
+    assert outcome.best.words.startswith("int4, 1 layer int8 per channel")
+    assert not any("float" in each for each in words)
+
+
+def test_where_accuracy_is_the_objective_all_are_evaluated() -> None:
+    times = {"int8": 0.5, "int8-per-tensor": 0.3, "int8-accurate": 0.6}
+    outcome = race(times, dict.fromkeys(times, 1e-5), needs_accuracy=True)
+    assert tried(outcome) == list(times)
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_with_time_left_the_search_goes_on_from_the_better_one(mended: bool) -> None:
+    times = {"int8": 0.5, "int8-per-tensor": 0.3}
+    each = 1.1e-3 if mended else 0.5
+    outcome = race(times, {"int8": 1e-6, "int8-per-tensor": each}, bad="l2", keeps_going=True)
+    assert outcome.best.meets
+    assert outcome.candidates[-1].description.startswith("int8-per-tensor" if mended else "int8,")
