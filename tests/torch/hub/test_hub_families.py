@@ -46,9 +46,7 @@ def assert_guarded(
     log.clear()
     with patch.context() as patched:
         patched.delitem(auto.AUTO_QUANTIZATION_CONFIG_MAPPING, "octavo")
-        with pytest.raises(
-            RuntimeError, match="You set `ignore_mismatched_sizes`"
-        ):
+        with pytest.raises(RuntimeError, match="You set `ignore_mismatched_sizes`"):
             load(family, folder)
     assert "import octavo.torch before from_pretrained" in log.text
 

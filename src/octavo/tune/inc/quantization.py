@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import OptionError, did_you_mean, pip_install
+from octavo.core.packages import need
+from octavo.errors import OptionError, did_you_mean
 from octavo.files.staging import Staging, write_text
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
@@ -186,8 +186,7 @@ def _checked_page(path: Path) -> Path:
     """A page's place, known to be one before the search. Raises OptionError, OutputError."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise OptionError(f"report {path}: end the name with .html or .htm")
-    if find_spec("jinja2") is None:
-        raise OptionError(f"report needs jinja2, which is not installed: {pip_install('jinja2')}")
+    need("report needs", "jinja2", error=OptionError)
     Staging(path)
     return path
 
