@@ -117,6 +117,7 @@ def test_what_a_model_needs_follows_from_its_kind(
     Path("a.gguf").write_bytes(b"GGUF")
     Path("checkpoint").mkdir()
     Path("checkpoint/config.json").write_text("{}")
+    Path("checkpoint/model.safetensors").write_bytes(b"")
     without(monkeypatch, "torch", "gguf")
     with pytest.raises(ModelError, match=f"^{start}"):
         need_torch(file)

@@ -242,7 +242,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(InputDataError, match="holds no samples"):
         read_data(npz(tmp_path, x=X[:0]))
     monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None)
-    with pytest.raises(OptionError, match="not installed: pip install pyarrow"):
+    with pytest.raises(OptionError, match="not installed: pip install 'pyarrow>=15'"):
         read_data(text(tmp_path, "a\n1\n"))
 
 
