@@ -166,6 +166,12 @@ class Step:
                 os.killpg(self._process.pid, how)
             self._process.poll()
 
+    def wait(self) -> None:
+        """Until it has ended, after a signal that ends it."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE)
+
 
 def _stop(some: Sequence[Step]) -> None:
     """Ends commands and their children; who does not listen is killed, at a second signal at once.
@@ -181,6 +187,7 @@ def _stop(some: Sequence[Step]) -> None:
     finally:
         for step in some:
             step.signal(signal.SIGKILL)
+            step.wait()
 
 
 def run(*steps: Step) -> None:

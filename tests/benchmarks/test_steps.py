@@ -88,7 +88,13 @@ def test_an_interrupt_ends_the_command_and_its_children(
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
     command = (sys.executable, "-m", "benchmarks.steps", "sleeps", *python(outer))
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Shells have what they start in the background ignore it, and so the tests themselves.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     end = time.monotonic() + 30
     while not (tmp_path / "inner").exists() or not (tmp_path / "inner").read_text():
