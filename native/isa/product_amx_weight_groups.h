@@ -14,11 +14,9 @@
 namespace octavo {
 namespace {
 
-// How the zero points of groups are held.
-enum class GroupZero { kNone, kAffine, kMinimum };
-
-// Groups of weights. `each`: a scale for each group of a row, else one for the row.
-template <int bits, bool each, GroupZero zero>
+// Groups of weights. `each`: a scale for each group of a row, else one for the row. Minima do not come this way: only
+// groups of 32 have any.
+template <int bits, bool each, bool affine>
 struct WeightGroups {
   static constexpr bool kAdds = each;
   const GroupBlock of;
@@ -30,26 +28,19 @@ struct WeightGroups {
   OCTAVO_INLINE const std::int8_t* at(std::size_t block, std::size_t group) const { return data + block * of.bytes + group * of.group_bytes; }
 
   struct Block {
-    __m512 scale, minimum;
+    __m512 scale;
     __m512i zeros;
     OCTAVO_INLINE Block(const WeightGroups& w, std::size_t block, std::size_t group) {
       const std::int8_t* b = w.at(block, group);
       scale = Avx512::load_f16(reinterpret_cast<const std::uint16_t*>(b + w.of.scales));
-      if constexpr (zero == GroupZero::kAffine) zeros = group_zeros<bits>(b + w.of.zeros);
-      else zeros = _mm512_set1_epi32(w.of.format.zero());
-      if constexpr (zero == GroupZero::kMinimum) minimum = Avx512::load_f16(reinterpret_cast<const std::uint16_t*>(b + w.of.zeros));
+      zeros = affine ? group_zeros<bits>(b + w.of.zeros) : _mm512_set1_epi32(w.of.format.zero());
     }
   };
 
   // docs/numbers.md: "f = fma(t[j] scale[j], s[n, j], f)"
   OCTAVO_INLINE void add(__m512& f, __m512i t, const Block& b, const RowQuant& q) const {
-    if constexpr (zero != GroupZero::kMinimum) t = Avx512Vnni::correct(t, b.zeros, _mm512_set1_epi32(q.pair));
-    const __m512 x = _mm512_cvtepi32_ps(t);
+    const __m512 x = _mm512_cvtepi32_ps(Avx512Vnni::correct(t, b.zeros, _mm512_set1_epi32(q.pair)));
     f = _mm512_fmadd_ps(each ? _mm512_mul_ps(x, _mm512_set1_ps(q.scale)) : x, b.scale, f);
-    if constexpr (zero == GroupZero::kMinimum) {
-      const float sum = static_cast<float>(-q.sum);
-      f = _mm512_fmadd_ps(_mm512_set1_ps(each ? sum * q.scale : sum), b.minimum, f);
-    }
   }
   // The zero point of the row comes off all its groups at once.
   OCTAVO_INLINE void finish(__m512& f, std::size_t block, const RowQuant& q) const {
@@ -90,9 +81,9 @@ OCTAVO_INLINE void weight_group_step(const std::uint8_t* a, std::size_t stride, 
   _tile_dpbsud(3, 5, 7);
 }
 
-template <int bits, bool each, GroupZero zero>
+template <int bits, bool each, bool affine>
 struct WeightGroupProduct {
-  using Pending = PendingGroups<WeightGroups<bits, each, zero>>;
+  using Pending = PendingGroups<WeightGroups<bits, each, affine>>;
 
   // 32 rows by 2 blocks, whose sums `pending` has afterwards.
   static void square(std::size_t row, std::size_t rows, std::size_t block, std::size_t columns, Pending& pending, const std::int8_t* next, std::size_t lines) {
@@ -149,10 +140,7 @@ struct WeightGroupProduct {
 
 template <int bits, bool each>
 void weight_group_squares(const Gemm& g, std::size_t rows) {
-  const WeightFormat& f = g.weight.format;
-  if (f.affine) WeightGroupProduct<bits, each, GroupZero::kAffine>::squares(g, rows);
-  else if (f.minimum) WeightGroupProduct<bits, each, GroupZero::kMinimum>::squares(g, rows);
-  else WeightGroupProduct<bits, each, GroupZero::kNone>::squares(g, rows);
+  g.weight.format.affine ? WeightGroupProduct<bits, each, true>::squares(g, rows) : WeightGroupProduct<bits, each, false>::squares(g, rows);
 }
 
 }  // namespace

@@ -51,9 +51,10 @@ void gemm(const Gemm& g) {
 template <int bits>
 void gemm_of_weight_groups(const Gemm& g) {
   constexpr std::size_t kLeast = 24;  // fewer are faster on VNNI
-  const std::size_t squared = g.weight.format.group < kPanelK ? 0 : squared_rows(g, kLeast);
+  const WeightFormat& f = g.weight.format;
+  const std::size_t squared = f.group < kPanelK || f.minimum ? 0 : squared_rows(g, kLeast);
   if (squared) g.group ? weight_group_squares<bits, true>(g, squared) : weight_group_squares<bits, false>(g, squared);
-  if (squared < g.rows) vnni.product(kind_of(g.weight.format))(below(g, squared));
+  if (squared < g.rows) vnni.product(kind_of(f))(below(g, squared));
 }
 
 void peak(std::size_t turns) {
