@@ -42,7 +42,7 @@ $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
 	@touch $@
 
 # The scripts of `make bench`; each is run whatever the ones before it found.
-FIGURES := kernels kernel_tables rnn models families decoders quantized_files convert tune hub newcomer
+FIGURES := kernels kernel_tables older_cpus rnn models families decoders quantized_files convert tune hub newcomer
 
 # The peers that only benchmarks need. They leave PyTorch's release as it is.
 $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp

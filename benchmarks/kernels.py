@@ -112,7 +112,7 @@ def grid_rows(found: rows.Found, section: str) -> Iterator[Row]:
 
 def avx2_rows(effort: Effort) -> Iterator[Row]:
     """Octavo's exact AVX2 kernel, PyTorch's float one held to AVX2."""
-    job = Job("parts:linear", effort.cells, amx=not effort.has_amx, avx2=True, peers=(peers.TORCH,))
+    job = Job("parts:linear", effort.cells, amx=not effort.has_amx, held=AVX2, peers=(peers.TORCH,))
     job = replace(job, isa=AVX2 if effort.ours else "")
     section, answer = effort.ask("Linear, all held to AVX2, one thread", job)
     yield from rows.machine_rows(answer, section)

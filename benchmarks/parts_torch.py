@@ -48,7 +48,11 @@ def _compared(
 
 
 def minilm(job: Job) -> dict[str, Comparison]:
-    """all-MiniLM-L6, eager; a cell is batch and length, all of it real tokens."""
+    """all-MiniLM-L6, eager; a cell is batch and length, all of it real tokens.
+
+    With the option `untrained` it has random weights.
+    """
+    make = _untrained if job.options.get("untrained") else partial(zoo.torch_model, zoo.SERVED)
 
     def call(module: torch.nn.Module, cell: tuple[int, ...]) -> tuple[str, Callable[[], object]]:
         torch.manual_seed(0)
@@ -57,7 +61,11 @@ def minilm(job: Job) -> dict[str, Comparison]:
         feed["token_type_ids"] = torch.zeros_like(tokens)
         return "x".join(map(str, cell)), partial(module, **feed)
 
-    return _compared(job, partial(zoo.torch_model, zoo.SERVED), call)
+    return _compared(job, make, call)
+
+
+def _untrained() -> torch.nn.Module:
+    return zoo.untrained_model(zoo.SERVED).eval()
 
 
 def g2p_en(job: Job) -> dict[str, Comparison]:

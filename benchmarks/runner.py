@@ -30,11 +30,20 @@ Cell = tuple[int, ...]
 Rows = Callable[[], Iterator[Row]]
 Made = TypeVar("Made")
 
-# What holds PyTorch's own kernels, MKL and oneDNN to AVX2.
-_AVX2 = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
+# What holds PyTorch's own kernels, MKL, oneDNN and FBGEMM to an instruction set.
+_HELD = {
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2",
+    },
+    "avx512": {
+        "ATEN_CPU_CAPABILITY": "avx512",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "FBGEMM_ENABLE_INSTRUCTIONS": "AVX512",
+    },
 }
 
 
@@ -43,7 +52,7 @@ class Job:
     """What a child measures: `part` is `MODULE:FUNCTION` of this package, which is given the job.
 
     The function returns comparisons by label of cell, or other plain data. `peers` are made in
-    their order. `isa` is OCTAVO_ISA, empty for the best; `avx2` holds everybody to AVX2; 0
+    their order. `isa` is OCTAVO_ISA, empty for the best; `held` (avx2, avx512) holds peers to it; 0
     `threads` are as many as everybody takes. Without `torch` PyTorch is not loaded, so that it
     holds no core.
     """
@@ -53,7 +62,7 @@ class Job:
     threads: int = 1
     amx: bool = True
     isa: str = ""
-    avx2: bool = False
+    held: str = ""
     rounds: int = 7
     peers: tuple[str, ...] = ()
     ours: bool = True
@@ -72,11 +81,11 @@ class Job:
 
     def environment(self) -> dict[str, str]:
         """Of the child. numpy's pool has one thread there: others spin after each product."""
-        found = {k: v for k, v in os.environ.items() if k not in (*_AVX2, "OCTAVO_ISA")}
+        found = {k: v for k, v in os.environ.items() if k not in (*_HELD["avx2"], "OCTAVO_ISA")}
         found |= {"OPENBLAS_NUM_THREADS": "1"}
         found |= {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
         found |= {"OCTAVO_ISA": self.isa} if self.isa else {}
-        return found | (_AVX2 if self.avx2 else {})
+        return found | _HELD.get(self.held, {})
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ATEN_CPU_CAPABILITY" not in found
     assert found["OMP_NUM_THREADS"] == "2"
     assert found["PATH"] == os.environ["PATH"]
-    held = Job("parts:linear", (), isa="avx2", avx2=True).environment()
+    held = Job("parts:linear", (), isa="avx2", held="avx2").environment()
     assert held["OCTAVO_ISA"] == held["ATEN_CPU_CAPABILITY"] == "avx2"
     assert held["ONEDNN_MAX_CPU_ISA"] == held["MKL_ENABLE_INSTRUCTIONS"] == "AVX2"
 
