@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from octavo.core.padding import Padding
 from octavo.onnx.comparing.compare import holds_scores
 from octavo.report.html.verdict import least_agreement
 from octavo.results.accumulate import Output
@@ -17,7 +18,7 @@ LAYER = LayerDifference("/fc", "linear", "MatMul", (), None, None)
 
 def found(name: str, reference: np.ndarray, scores: bool = True) -> Comparison:
     output = Output(name, scores)
-    output.add(reference, reference + np.float32(0.01))
+    output.add(reference, reference + np.float32(0.01), Padding({}))
     return Comparison("m", "q", "portable", "made up", 1, (output.found(),), (LAYER,), 0)
 
 
