@@ -3,18 +3,22 @@ docs and the examples name exists."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
-from octavo.cli import main
+from octavo.cli import checkpoints, main, torch_models
 from octavo.cli.commands import EXAMPLES, app
+from octavo.cli.options import To
+from octavo.errors import OptionError
 
 ROOT = Path(__file__).parents[1]
 PROGRAM: Any = typer.main.get_command(app)  # not the one that main keeps
@@ -89,6 +93,35 @@ def test_options_of_one_name_take_the_same() -> None:
                 taken[parameter.opts[0]].add((parameter.metavar, *parameter.secondary_opts))
     different = {name for name, kinds in taken.items() if len(kinds) > 1}
     assert different == {"--threads"}  # bench times several numbers
+
+
+def accepted(refuse: Callable[[Any], None]) -> set[str]:
+    """Options of `octavo quantize` that `refuse` lets pass, each given alone."""
+    found = set()
+    for given in COMMANDS["quantize"].params[1:]:
+
+        def source(name: str, given: Any = given) -> Any:
+            return SimpleNamespace(name="COMMANDLINE" if name == given.name else "DEFAULT")
+
+        context = SimpleNamespace(command=COMMANDS["quantize"], get_parameter_source=source)
+        with contextlib.suppress(OptionError):
+            refuse(context)
+            found.update(option for option in given.opts if option.startswith("--"))
+    return found
+
+
+def test_quantize_says_which_options_each_kind_of_model_takes() -> None:
+    taken = re.findall(r"take\s(.*?)(?:\.|, and are)", COMMANDS["quantize"].help, re.DOTALL)
+    but, modules, folders, for_torch, for_onnx = (
+        {*re.findall(r"--[a-z-]+", some)} for some in taken
+    )
+    every = accepted(lambda _: None)
+    assert every - accepted(lambda context: checkpoints.refuse_to(context, "m")) == but
+    assert accepted(lambda context: torch_models.refuse_onnx_options(context, "m:f")) == modules
+    for to in To:
+        more = for_torch if to is To.TORCH else for_onnx
+        found = accepted(lambda context, to=to: checkpoints.refuse_options(context, "m", to))
+        assert found == folders | more
 
 
 def lines() -> Iterator[Any]:

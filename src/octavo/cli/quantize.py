@@ -162,12 +162,18 @@ def quantize(
     """Quantize IN and check the result against it.
 
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
-    no partial OUT is left. The report goes to stdout. PyTorch models are written for
-    octavo.torch.load, and checkpoints that stay PyTorch's are checked on --inputs alone. Of the
-    options, --ops, --inputs, --error-feedback, --cpu, --target, --format, --external-data,
-    --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for ONNX alone, but
-    --no-verify for checkpoints, --cpu for those that become ONNX files, and --inputs and
-    --error-feedback for those that stay PyTorch's, too.
+    no partial OUT is left. The report goes to stdout.
+
+    ONNX models take every option but --to.
+
+    PyTorch models (module:factory) take --output, --recipe, --bits, --size, --exclude, --only,
+    --allow-nothing, --report, --force, --verbose and --json. They are written for
+    octavo.torch.load.
+
+    Checkpoints take --output, --to, --recipe, --bits, --size, --exclude, --only, --no-verify,
+    --report, --force, --verbose and --json. With --to torch they also take --inputs and
+    --error-feedback, and are checked on --inputs alone. With --to onnx and --to native they also
+    take --cpu.
     """
     with exit_codes(), operators(custom_ops, model):
         if names_checkpoint(model) or is_gguf(model):
