@@ -10,7 +10,7 @@ import pytest
 
 from octavo.recipe import Report, Verification
 from octavo.results.advice import MOST, advice
-from octavo.results.comparison import OutputDifference
+from octavo.results.comparison import OutputDifference, worst_first
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
 from octavo.results.judgement import BOUND, CLOSE, Finding, Judgement, Ship, judge
 from tests.report.evidence_samples import BENCHMARK, comparison, difference, evidence, pair
@@ -82,6 +82,13 @@ CASES = {
         Ship.CHECK,
         [Finding.FLOAT_NOT_FINITE],
     ),
+    "the float model has nothing but NaN": (
+        REPORT,
+        outputs(math.inf, values=0, float_non_finite=4),
+        Ship.CHECK,
+        [Finding.FLOAT_NOT_FINITE],
+    ),
+    "the float model gives 0": (REPORT, outputs(math.inf), Ship.NOT, [Finding.ABOVE_BOUND]),
     "NaN": (REPORT, outputs(math.nan), Ship.NOT, [Finding.NOT_FINITE]),
     "NaN in the check": (
         checked(inputs="given", error=math.nan),
@@ -131,6 +138,24 @@ def test_what_speaks_against_shipping(
     assert (made.ship, [finding for finding, _ in made.findings]) == (ship, found)
     assert made.sentence.count(". ") == 0  # one sentence
     assert all(said in made.sentence for _, said in made.findings[:2])
+
+
+def test_a_model_that_nobody_timed_is_ready_if_it_is_fast_enough() -> None:
+    given = checked(inputs="given")
+    for report, found in ((given, Evidence()), (REPORT, timed(1.0, within=0.5))):
+        made = judged(report, found)
+        assert made.in_short.startswith("Ready to ship, if it is fast enough: its outputs are")
+        assert ": ready to ship, if it is fast enough, as its outputs are" in made.sentence
+    assert judged(given=timed(0.5)).heading == "Ready to ship"
+    assert judged(given=timed(1.2)).heading == judged().heading == "Check before you ship"
+
+
+def test_layers_of_which_floats_numbers_are_not_finite_are_not_blamed() -> None:
+    nan = replace(CALM.layers[0], alone=difference(math.inf, values=0, float_non_finite=4))
+    layers = worst_first((*CALM.layers[1:], nan))
+    assert layers[-1] is nan
+    assert replace(CALM, layers=layers).suspect is None
+    assert replace(CALM, layers=(nan,)).suspect is None
 
 
 def test_the_sentence_says_how_small_how_fast_and_how_close() -> None:
