@@ -102,7 +102,7 @@ def test_threads_and_shapes_are_those_that_were_asked_for(folder: Path) -> None:
 @pytest.mark.parametrize("command", ["report", "quantize"])
 @pytest.mark.parametrize("shape", [(), ("--shape", "x=7x64")], ids=["", "shape"])
 def test_models_are_timed_on_the_inputs_that_are_given(
-    folder: Path, command: str, shape: tuple[str, ...]
+    folder: Path, command: str, shape: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez("data.npz", x=np.random.default_rng(0).normal(size=(5, 64)).astype(np.float32))
     asked = ("--inputs", "data.npz", "--threads", "1", *shape)
@@ -111,6 +111,10 @@ def test_models_are_timed_on_the_inputs_that_are_given(
     else:
         words = ("m.onnx", "-o", "again.onnx", "--report", "page.html")
     assert run(command, *words, *asked) == 0
+    out, err = capsys.readouterr()
+    if command == "quantize":  # the report's verdict is the page's
+        verdict = err.rpartition("page.html is written: ")[2].strip()
+        assert " ".join(f"Verdict {verdict}".split()) in " ".join(out.split())
     found = data_of("page.html")["evidence"]
     assert {(pair["shape"], pair["threads"]) for pair in found["benchmark"]["rows"]} == {
         ("x=7x64" if shape else "x=5x64", 1)
@@ -259,7 +263,7 @@ def test_what_cannot_be_timed_is_a_note_and_the_rest_is_there(
 
 
 def test_a_page_is_there_before_anything_is_measured_for_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -268,6 +272,7 @@ def test_a_page_is_there_before_anything_is_measured_for_it(
     assert run("quantize", "m.onnx", "-o", "again.onnx", "--report", "page.html") == 130
     data = data_of("page.html")
     assert len(data["report"]["layers"]) == 3 and data["evidence"] is None
+    assert "Quantized: 3 of 3 layers" in capsys.readouterr().out
 
 
 def test_what_is_not_to_be_verified_is_not_run(

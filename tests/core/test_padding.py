@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from octavo.core.padding import Padding
+from octavo.core.padding import Padding, of_tokens
 
 RIGHT = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], np.int64)
 LEFT = RIGHT[:, ::-1]
@@ -63,6 +64,12 @@ NO_MASKS: dict[str, dict[str, Any]] = {
     "a list": {"attention_mask": RIGHT.tolist()},
     "no mask": {"input_ids": RIGHT},
     "the decoder has none, and is as long": {"attention_mask": RIGHT, "decoder_input_ids": IDS},
+    "labels, from which a model makes the decoder's inputs": {
+        "input_ids": IDS,
+        "attention_mask": RIGHT,
+        "labels": IDS,
+    },
+    "ones that may be seen or hidden": {"input_ids": IDS, "padding_mask": RIGHT},
     "of what the decoder attends to": {"encoder_attention_mask": RIGHT, "input_ids": IDS},
 }
 
@@ -75,20 +82,52 @@ def test_what_nobody_hides_is_compared_whole(name: str) -> None:
     assert padding.rows == 0
 
 
-def test_arrays_that_are_not_of_tokens_stay_whole() -> None:
-    padding = Padding.of({"attention_mask": RIGHT}, whole=["scores"])
+def test_arrays_that_may_be_of_something_else_stay_whole() -> None:
+    padding = Padding.of({"input_ids": IDS, "attention_mask": RIGHT, "pixels": np.zeros((12, 2))})
     square = Y[:, :, 0]
     for name, array in {
         "pooler_output": square,  # as wide as there are tokens
-        "sentence_embedding": square,
+        "output_0": square,
         "logits": square,
-        "scores": square,
         "classes": Y[:, 0],
         "loss": np.float32(1),
         "present.0.key": np.zeros((3, 4, 4, 8)),  # as many heads as tokens
+        "image_embeds": Y.reshape(12, 6),  # as many images as tokens
     }.items():
         assert padding.seen(name, array)[0] is array, name
-    assert padding.seen("x", square, layer=True)[0] is square
+    for array in (square, Y.reshape(12, 6), np.zeros((12, 4, 8))):
+        assert padding.seen("start_logits", array, layer=True)[0] is array
     assert padding.rows == 0
-    assert padding.seen("start_logits", square)[0].shape == (1, 7)
+    for name in ("start_logits", "1.end_logits", "output_mask"):
+        assert padding.seen(name, square)[0].shape == (1, 7), name
     assert padding.seen("y", Y, Y[:2])[1].shape == (2, 4, 6)  # shapes differ: said elsewhere
+
+
+def value(name: str, *shape: int | str | None) -> Any:
+    return SimpleNamespace(name=name, shape=shape)
+
+
+OUTPUTS = [
+    value("words", "batch", "tokens"),
+    value("scores", "batch", 4),
+    value("boxes", "batch", 4, 6),
+    value("start_logits", None, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("mask", "known"),
+    [
+        (("batch", "tokens"), {"words": True, "scores": False, "boxes": False}),
+        ((None, None), {"scores": False, "boxes": False}),
+        ((3, 4), {}),
+    ],
+)
+def test_a_graph_says_which_outputs_are_of_tokens(mask: Any, known: dict[str, bool]) -> None:
+    assert of_tokens([value("ids", 3, 4), value("attention_mask", *mask)], OUTPUTS) == known
+    padding = Padding.of({"attention_mask": RIGHT}, known)
+    square, seen = Y[:, :, 0], (1, 7)
+    shapes = {name: padding.seen(name, square)[0].shape for name in ("words", "scores")}
+    assert shapes == {"words": seen if known.get("words") else (3, 4), "scores": (3, 4)}
+    assert padding.seen("start_logits", square)[0].shape == seen
+    assert padding.seen("boxes", Y)[0].shape == ((3, 4, 6) if known else (1, 7, 6))

@@ -7,10 +7,15 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from typer.main import get_command
 
-from octavo.recipe import Report, Verification
-from octavo.results.advice import MOST, advice
-from octavo.results.comparison import OutputDifference
+from octavo.cli.commands import app
+from octavo.cli.mixing import limited
+from octavo.cli.options import shape_of
+from octavo.core.form import Form
+from octavo.recipe import Report, Verification, preset
+from octavo.results.advice import MOST, UNKNOWN_RECIPE, advice
+from octavo.results.comparison import OutputDifference, worst_first
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
 from octavo.results.judgement import BOUND, CLOSE, Finding, Judgement, Ship, judge
 from tests.report.evidence_samples import BENCHMARK, comparison, difference, evidence, pair
@@ -82,6 +87,13 @@ CASES = {
         Ship.CHECK,
         [Finding.FLOAT_NOT_FINITE],
     ),
+    "the float model has nothing but NaN": (
+        REPORT,
+        outputs(math.inf, values=0, float_non_finite=4),
+        Ship.CHECK,
+        [Finding.FLOAT_NOT_FINITE],
+    ),
+    "the float model gives 0": (REPORT, outputs(math.inf), Ship.NOT, [Finding.ABOVE_BOUND]),
     "NaN": (REPORT, outputs(math.nan), Ship.NOT, [Finding.NOT_FINITE]),
     "NaN in the check": (
         checked(inputs="given", error=math.nan),
@@ -131,6 +143,24 @@ def test_what_speaks_against_shipping(
     assert (made.ship, [finding for finding, _ in made.findings]) == (ship, found)
     assert made.sentence.count(". ") == 0  # one sentence
     assert all(said in made.sentence for _, said in made.findings[:2])
+
+
+def test_a_model_that_nobody_timed_is_ready_if_it_is_fast_enough() -> None:
+    given = checked(inputs="given")
+    for report, found in ((given, Evidence()), (REPORT, timed(1.0, within=0.5))):
+        made = judged(report, found)
+        assert made.in_short.startswith("Ready to ship, if it is fast enough: its outputs are")
+        assert ": ready to ship, if it is fast enough, as its outputs are" in made.sentence
+    assert judged(given=timed(0.5)).heading == "Ready to ship"
+    assert judged(given=timed(1.2)).heading == judged().heading == "Check before you ship"
+
+
+def test_layers_of_which_floats_numbers_are_not_finite_are_not_blamed() -> None:
+    nan = replace(CALM.layers[0], alone=difference(math.inf, values=0, float_non_finite=4))
+    layers = worst_first((*CALM.layers[1:], nan))
+    assert layers[-1] is nan
+    assert replace(CALM, layers=layers).suspect is None
+    assert replace(CALM, layers=(nan,)).suspect is None
 
 
 def test_the_sentence_says_how_small_how_fast_and_how_close() -> None:
@@ -211,6 +241,58 @@ def test_commands_keep_what_the_command_line_was_given() -> None:
         replace(report, verification=replace(REPORT.verification, unreached=("a",))), Evidence()
     )
     assert missed.endswith("--inputs data.npz")
+
+
+GIVEN: dict[str, tuple[tuple[str, str], ...]] = {
+    "nothing": (),
+    "QDQ": (("--format", "qdq"), ("--cpu", "any")),
+    "bits": (("--recipe", "int4-mixed"), ("--bits", "5"), ("--error-feedback", "")),
+    "size": (("--size", "9MB"), ("--recipe", "int4-mixed")),
+    "a recipe's file of unknown place": (UNKNOWN_RECIPE, ("--exclude", "a [[]1]")),
+    "native": (("--target", "native"), ("--inputs", "my data.npz"), ("--custom-ops", "o.so")),
+    "all else": (("--only", "fc*"), ("--max-error", "0.2"), ("--external-data", "")),
+}
+FOUND = (*(case[:2] for case in CASES.values()), (REPORT, outputs(0.05)))
+
+
+@pytest.mark.parametrize("options", GIVEN.values(), ids=GIVEN)
+def test_every_command_runs_as_it_is_printed(options: tuple[tuple[str, str], ...]) -> None:
+    program = get_command(app)
+    seen = set()
+    for report, found in FOUND:
+        if report is None:
+            continue
+        target = dict(options).get("--target", "portable")
+        for said in commands(replace(report, options=options, target=target), found):
+            _, *words = shlex.split(said)
+            if said.startswith("octavo "):
+                command = program.commands[words[0]]  # type: ignore[attr-defined]
+                given = command.make_context(words[0], words[1:]).params
+                seen.add(words[0])
+                if words[0] == "quantize":
+                    Form.of(given["target"], given["cpu"], given["format"])
+                    limited(preset(given["recipe"]), given["bits"], "", None, lambda _: None)  # type: ignore[arg-type, return-value]
+                    assert not given["size"] or given["recipe"] == "int4-mixed"
+                elif words[0] == "bench":
+                    assert all(shape_of(text) for text in given["shape"])
+            else:
+                compile(said, "advice", "exec")
+    assert seen == {"report", "quantize", "bench", "inspect"}
+
+
+def test_a_command_that_would_say_nothing_new_is_left_out() -> None:
+    accurate = replace(REPORT, recipe={"name": "int8-accurate"})
+    assert not any("int8-accurate" in one for one in commands(accurate, outputs(0.05)))
+    unknown = replace(REPORT, options=(UNKNOWN_RECIPE,))
+    assert not any("octavo quantize" in one for one in commands(unknown, evidence()))
+    scalar = timed(1.0)
+    assert scalar.benchmark is not None
+    rows = tuple(replace(row, shape="x=scalar") for row in scalar.benchmark.rows)
+    scalar = replace(scalar, benchmark=replace(scalar.benchmark, rows=rows))
+    assert not any("octavo bench" in one for one in commands(REPORT, scalar))
+    assert any("octavo bench" in one for one in commands(REPORT, timed(1.0)))
+    nan, *_ = commands(*CASES["the float model has nothing but NaN"][:2])  # type: ignore[arg-type]
+    assert nan.startswith("octavo report ") and nan.endswith("--inputs data.npz")
 
 
 def test_what_is_in_memory_gets_no_command() -> None:

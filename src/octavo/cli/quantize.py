@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -40,6 +41,7 @@ from octavo.files.checkpoints import is_gguf, names_checkpoint
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report
+    from octavo.results.page import Result
 
 
 def quantize(
@@ -189,8 +191,7 @@ def quantize(
                 *(to, chosen, only, exclude, cpu, not no_verify, force, inputs, error_feedback)
             )
             made = replace(checkpoints.quantize(model, out, wanted), options=given_options(context))
-            show(made, json=json, verbose=verbose)
-            _write_page(made, page, model, How(), measure=False)
+            _finish(made, page, model, None, partial(show, json=json, verbose=verbose))
             return
         checkpoints.refuse_to(context, model)
         if torch_models.names_factory(model):
@@ -205,8 +206,7 @@ def quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
             made = replace(made, options=given_options(context))
-            show(made, json=json, verbose=verbose)
-            _write_page(made, page, model, How())
+            _finish(made, page, model, How(), partial(show, json=json, verbose=verbose))
             return
         if no_verify and max_error is not None:
             raise OptionError("--max-error is what the check compares: leave --no-verify out")
@@ -247,8 +247,8 @@ def quantize(
                 ),
             )
         report = replace(report, options=given_options(context))
-        show(report, json=json, verbose=verbose)
-        _write_page(report, page, model, how, measure=not no_verify)
+        measured = None if no_verify else how
+        _finish(report, page, model, measured, partial(show, json=json, verbose=verbose))
         end_if_unchecked(report.verification.status)
 
 
@@ -303,20 +303,31 @@ def _how_to_time(inputs: Path | None, shape: str, threads: int | None, page: Pat
     return How(inputs, shape, threads)
 
 
-def _write_page(
-    report: Report, page: Path | None, model: str, how: How, *, measure: bool = True
+def _finish(
+    report: Report,
+    page: Path | None,
+    model: str,
+    how: How | None,
+    shown: Callable[[Result], None],
 ) -> None:
-    """After the report is shown, as it measures for some seconds."""
+    """Shows the report, and writes the page; what is measured for that (if `how` says so) has a
+    part in the verdict, which is the same in both."""
     if page is None:
+        shown(report)
         return
     from octavo.cli.evidence import evidence
     from octavo.report.html import in_short, report_html, write_html
+    from octavo.results.report import MeasuredReport
 
-    write_html(report_html(report), page)  # whatever comes of measuring
-    found = None
-    if report.quantized and measure:
-        found = evidence(model, Path(report.output), how)
-        write_html(report_html(report, found), page)
+    found, to_show = None, cast("Result", report)
+    try:
+        write_html(report_html(report), page)  # whatever comes of measuring
+        if report.quantized and how is not None:
+            found = evidence(model, Path(report.output), how)
+            to_show = MeasuredReport(report, found)
+            write_html(report_html(report, found), page)
+    finally:
+        shown(to_show)
     print(f"{page} is written: {in_short(report, found)}", file=sys.stderr)  # noqa: T201
 
 

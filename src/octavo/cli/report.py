@@ -51,13 +51,14 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
 
 
 def told(report: Report) -> Iterator[tuple[str, str]]:
-    """The options of octavo quantize that a file tells; of a recipe's file the place to name it."""
+    """The options of octavo quantize that a file tells."""
     from octavo.recipe import PRESETS
     from octavo.recipe.plan import EXCLUDED
+    from octavo.results.advice import UNKNOWN_RECIPE
 
     name = report.recipe.get("name", "")
     if name not in ("int8", "default"):
-        yield "--recipe", name if name in PRESETS else "RECIPE.yaml"
+        yield ("--recipe", name) if name in PRESETS else UNKNOWN_RECIPE
     for option, value, default in (
         ("--target", report.target, "portable"),
         ("--cpu", report.cpu, "vnni"),

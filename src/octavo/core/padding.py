@@ -6,7 +6,7 @@ attention_mask [[1, 1, 1], [1, 0, 0]], y [2, 3, 384]   ->   y [1, 4, 384]: the t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,43 @@ Mask = npt.NDArray[np.bool_]
 
 _SEEN = ("attention_mask", "input_mask")
 """How names of masks end whose ones are seen, as in transformers."""
-_HIDDEN = ("padding_mask",)
-"""How names of masks end whose ones are hidden, as in PyTorch's transformer layers."""
-_SEQUENCES = ("encoder", "decoder", "tgt", "query")
+_HIDDEN = ("key_padding_mask",)
+"""How names of masks end whose ones are hidden, as in PyTorch's transformer layers. Of a
+`padding_mask` nobody knows which ones hide: EncodecModel's are seen."""
+_SEQUENCES = ("encoder", "decoder", "tgt", "target", "query")
 """How names begin that say to which of a model's sequences an input belongs."""
+_LABELS = ("labels", "targets")
+"""How names of inputs end that may be of a decoder, which makes its own inputs of them."""
 _TOKENS = ("input_ids", "inputs_embeds")
-_NO_TOKENS = re.compile("pool|embed|sentence|feature|latent|^logits$", re.IGNORECASE)
-"""Outputs with two axes of which the second is none of tokens, though it may be as long."""
+_BY_TOKEN = re.compile(r"(^|[\W_])(start|end)_(logits|scores|probs)$|mask$", re.IGNORECASE)
+"""Outputs with two axes of which the second is that of tokens; of others it may be of classes."""
+_TOKEN_AXES = 3  # batch, tokens and what there is of each
+
+
+def of_tokens(inputs: Iterable[Any], outputs: Iterable[Any]) -> dict[str, bool]:
+    """Which outputs of an ONNX graph have tokens along axis 1, of those of which it says so.
+
+    Both are values with a `name` and a `shape`, of sizes or names of sizes: an axis named as a
+    mask's is one of tokens; one of a fixed size is none, where the masks' axes are open.
+    """
+    masks = {_axis(v) for v in inputs if len(v.shape or ()) == 2 and _names_mask(v.name)}
+    fixed = any(isinstance(size, int) for size in masks)
+    known = {v.name: _axis(v) for v in outputs if len(v.shape or ()) > 1}
+    found = {name: True for name, at in known.items() if isinstance(at, str) and at in masks}
+    if masks and not fixed:
+        found.update({name: False for name, at in known.items() if isinstance(at, int)})
+    return found
+
+
+def _axis(value: Any) -> int | str | None:
+    """The size, or the name of the size, of axis 1."""
+    at = value.shape[1]
+    found: int | str | None = at if isinstance(at, (int, str)) else getattr(at, "value", None)
+    return found
+
+
+def _names_mask(name: str) -> bool:
+    return name.rpartition(".")[2].endswith((*_SEEN, *_HIDDEN))
 
 
 # docs/notes/checking.md: "Padding is not compared"
@@ -33,17 +63,23 @@ class Padding:
     `rows` counts the hidden positions of the masks that `seen` has used.
     """
 
-    def __init__(self, seen: Mapping[tuple[int, int], Mask], whole: Collection[str] = ()) -> None:
-        """Outputs named in `whole` have no tokens, though their shapes look like it."""
-        self._seen, self._whole = seen, frozenset(whole)
+    def __init__(
+        self,
+        seen: Mapping[tuple[int, int], Mask],
+        known: Mapping[str, bool] | None = None,
+        batches: Collection[int] = (),
+    ) -> None:
+        """`known` is what `of_tokens` says of outputs, `batches` the first sizes of all inputs."""
+        self._seen, self._known, self._batches = seen, dict(known or {}), frozenset(batches)
         self._used: set[tuple[int, int]] = set()
 
     @classmethod
-    def of(cls, feed: Mapping[str, Any], whole: Collection[str] = ()) -> Padding:
+    def of(cls, feed: Mapping[str, Any], known: Mapping[str, bool] | None = None) -> Padding:
         """By the masks among arrays of inputs by name; mappings inside of it are looked into.
 
         Masks have two axes. One that hides nothing, or everything, counts for nothing; and so does
-        one of a shape that another sequence without a mask has too.
+        one of a shape that another sequence without a mask has too. `known` is what the graph
+        says of the outputs (`of_tokens`), where there is one.
         """
         inputs = list(_arrays(feed))
         masks: dict[str, list[Mask]] = {}
@@ -53,11 +89,12 @@ class Padding:
                 masks.setdefault(_sequence(name), []).append(mask)
         if not masks:
             return cls({})
+        batches = {value.shape[0] for _, value in inputs if value.ndim}
         seen: dict[tuple[int, int], Mask] = {}
         for mask in _sequences(inputs, masks):
             shape = mask.shape[0], mask.shape[1]
             seen[shape] = seen.get(shape, np.zeros(shape, np.bool_)) | mask
-        return cls({k: m for k, m in seen.items() if m.any() and not m.all()}, whole)
+        return cls({k: m for k, m in seen.items() if m.any() and not m.all()}, known, batches)
 
     @property
     def rows(self) -> int:
@@ -65,10 +102,10 @@ class Padding:
         return sum(int((~self._seen[shape]).sum()) for shape in self._used)
 
     def seen(self, name: str, *arrays: Array, layer: bool = False) -> tuple[Array, ...]:
-        """`arrays` of one shape [batch, tokens, ..] as [1, seen tokens, ..]; others as they are.
+        """`arrays` of one shape [batch, tokens, k] as [1, seen tokens, k]; others as they are.
 
-        One whose first axis has batch times tokens rows loses those of padding. The last axis of
-        what a `layer` computes is never that of tokens.
+        Of two axes, [batch, tokens], only where a name or the graph says so; of more than three
+        where the graph does. What a `layer` computes may be [batch * tokens, k], too.
         """
         shape = self._shape(name, arrays, layer) if self._seen else None
         if shape is None:
@@ -82,15 +119,17 @@ class Padding:
     def _shape(self, name: str, arrays: tuple[Array, ...], layer: bool) -> tuple[int, int] | None:
         """Of the mask that belongs to arrays of this name, if there is one."""
         size = arrays[0].shape
-        if name in self._whole or any(array.shape != size for array in arrays) or len(size) < 2:
+        if any(array.shape != size for array in arrays) or len(size) < 2:
             return None
-        by_token = len(size) > 2 or not (layer or _NO_TOKENS.search(name))
+        known = None if layer else self._known.get(name)
+        by_token = known is not False and (
+            known or len(size) == _TOKEN_AXES or bool(not layer and _BY_TOKEN.search(name))
+        )
+        flattened = layer and len(size) == 2 and size[0] not in self._batches
         for shape in self._seen:
-            # [batch, heads, tokens, ..] where there are as many heads as tokens
-            of_heads = len(size) > 3 and size[2] == shape[1]
-            if size[:2] == shape and by_token and not of_heads:
+            if by_token and size[:2] == shape:
                 return shape
-            if size[0] == shape[0] * shape[1] and shape[1] > 1:
+            if flattened and size[0] == shape[0] * shape[1] and shape[1] > 1:
                 return shape
         return None
 
@@ -105,12 +144,14 @@ def _arrays(feed: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
 
 def _sequence(name: str) -> str:
     """Which of the model's sequences an input is of."""
+    if name.endswith(_LABELS):
+        return "decoder"
     return next((start for start in _SEQUENCES if name.startswith(start)), "")
 
 
 def _mask(name: str, value: Array) -> Mask | None:
     """True where a token is seen; None for what is no mask of tokens."""
-    if value.ndim != 2 or not name.endswith((*_SEEN, *_HIDDEN)):
+    if value.ndim != 2 or not _names_mask(name):
         return None
     ones = value != 0
     if value.dtype.kind == "f":
@@ -142,4 +183,4 @@ def _sequences(
 def _holds_tokens(name: str, value: Array) -> bool:
     """Whether it holds ids [batch, tokens] or vectors [batch, tokens, k], and is no mask."""
     axes = {"i": 2, "u": 2, "f": 3}.get(value.dtype.kind)
-    return value.ndim == axes and not name.endswith((*_SEEN, *_HIDDEN))
+    return value.ndim == axes and not name.endswith("mask")

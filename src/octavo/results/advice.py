@@ -6,8 +6,9 @@ They keep what the command line was given, and write to places of their own.
 from __future__ import annotations
 
 import glob
+import re
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from octavo.results.benchmark import Verdict
 from octavo.results.comparison import Comparison
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
-from octavo.results.judgement import Finding, Judgement, Ship
+from octavo.results.judgement import Finding, Judgement, Ship, worst_output
 from octavo.results.words import clean, size
 
 if TYPE_CHECKING:
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
 
 MOST = 3
 """How many are given: who gets ten does none."""
+_ACCURATE = "int8-accurate"
 _MUCH = 0.1  # of the quantized model's bytes, which layers left float hold
 _DATA, _TEXTS = "data.npz", "texts.jsonl"
 _COMPARING = frozenset({"--inputs", "--custom-ops"})
 """Options of octavo quantize that octavo report has, too."""
+_OPERATORS = frozenset({"--custom-ops"})
+_OF_RECIPES = frozenset({"--bits", "--size", "--error-feedback"})
+"""Options that belong to the recipe beside them, and go with it."""
+_OF_PORTABLE = frozenset({"--format", "--cpu"})
+_SHAPE = re.compile(r"([^,=]+=[1-9]\d*(x[1-9]\d*)*(,(?=.)|$))+")
+"""What --shape takes: inputs without dimensions, or with an empty one, have no such form."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +86,31 @@ class _Names:
         """`octavo quantize` to another file, in whose name `word` stands."""
         path = PurePath(self.quantized)
         out = path.with_name(f"{path.stem}.{word}{path.suffix}")
-        kept = _options(self.options or self._told, None, more)
+        gone = _OF_RECIPES if "recipe" in more else frozenset[str]()
+        gone |= _OF_PORTABLE if more.get("target") == "native" else frozenset[str]()
+        given = [pair for pair in self.options or self._told if pair[0] not in gone]
+        kept = _options(given, None, more)
         return " ".join(("octavo quantize", *_quoted(self.floating, "-o", str(out)), *kept))
+
+    def bench(self, *more: str) -> str:
+        """`octavo bench` of both on one thread."""
+        kept = _options(self.options, _OPERATORS, {})
+        both = _quoted(self.floating, self.quantized)
+        return " ".join(("octavo bench", *both, "--threads 1", *more, *kept))
+
+    @property
+    def again(self) -> bool:
+        """Whether a command can name the recipe: of a file, perhaps nobody knows the place."""
+        return UNKNOWN_RECIPE not in self.options
 
     @property
     def _told(self) -> tuple[tuple[str, str], ...]:
         """What the target says of the options, where nobody kept them."""
         return (("--target", self.target),) if self.target == "native" else ()
+
+
+UNKNOWN_RECIPE = ("--recipe", "")
+"""In options: the recipe is in a file of which nobody knows the place."""
 
 
 def advice(report: Report | None, evidence: Evidence, judged: Judgement) -> tuple[Advice, ...]:
@@ -126,7 +152,7 @@ def _every(
             yield Advice("See why each layer stays float.", inspect)
         return
     if names.on_disk:
-        yield from _about_error(names, evidence.comparison, judged)
+        yield from _about_error(names, report, evidence.comparison, judged)
         if judged.ship is not Ship.NOT:
             yield from _about_speed(names, evidence)
         left = 0 if report is None else sum(o.bytes_before for o in report.left_float)
@@ -140,24 +166,31 @@ def _every(
         yield _serving(names, "" if report is None else report.cpu)
 
 
-def _about_error(names: _Names, found: Comparison | None, judged: Judgement) -> Iterator[Advice]:
+def _about_error(
+    names: _Names, report: Report | None, found: Comparison | None, judged: Judgement
+) -> Iterator[Advice]:
     if names.folder and not names.torch:
         return  # a folder of ONNX files: compare takes the files
-    if judged.found(Finding.MADE_UP, Finding.NOT_COMPARED, Finding.UNREACHED):
+    nothing = worst_output(found) is None and judged.found(Finding.FLOAT_NOT_FINITE)
+    if nothing or judged.found(Finding.MADE_UP, Finding.NOT_COMPARED, Finding.UNREACHED):
         known = dict(names.options).get("--inputs")
         what = "Compare it on inputs of yours, a hundred are enough: "
         what += "a text a line." if names.folder else "one entry for each input."
         if judged.found(Finding.UNREACHED) and known is not None:
             what, known = "Compare it on inputs that come to all layers.", None
+        if nothing:
+            what = "Compare it on inputs on which the float model's outputs are finite."
+            known = None
         yield Advice(what, names.report(inputs=known or (_TEXTS if names.folder else _DATA)))
     if names.folder:
         return
-    if found is not None and found.suspect is not None:
+    if found is not None and found.suspect is not None and names.again:
         layer = glob.escape(found.suspect.name)
         again = names.quantize("excluded", exclude=layer)
         yield Advice("Leave the layer that errs most float.", again)
-    if judged.found(Finding.ABOVE_BOUND, Finding.NOT_CLOSE, Finding.NOT_FINITE):
-        again = names.quantize("accurate", recipe="int8-accurate")
+    least = report is not None and report.recipe.get("name") == _ACCURATE
+    if judged.found(Finding.ABOVE_BOUND, Finding.NOT_CLOSE, Finding.NOT_FINITE) and not least:
+        again = names.quantize("accurate", recipe=_ACCURATE)
         yield Advice("Take a recipe with less error, at some speed.", again)
 
 
@@ -165,12 +198,13 @@ def _about_speed(names: _Names, evidence: Evidence) -> Iterator[Advice]:
     pair = evidence.pair(FLOAT, QUANTIZED)
     if names.torch or names.folder:
         return
-    bench = " ".join(("octavo bench", *_quoted(names.floating, names.quantized), "--threads 1"))
     if pair is None or pair.verdict is Verdict.NOISY:
-        yield Advice("Time both models on this machine, while nothing else runs.", bench)
-    elif pair.verdict is not Verdict.FASTER:
-        yield Advice("Time them on inputs as large as yours.", f"{bench} --shape NAME=1x128")
-    if names.target == "portable":
+        yield Advice("Time both models on this machine, while nothing else runs.", names.bench())
+    elif pair.verdict is not Verdict.FASTER and _SHAPE.fullmatch(pair.shape):
+        shape = ("--shape", *_quoted(pair.shape))
+        what = "Time them on inputs as large as yours, in place of those that were timed."
+        yield Advice(what, names.bench(*shape))
+    if names.target == "portable" and names.again:
         yield Advice(
             "Where Octavo is installed beside ONNX Runtime, its own operators are faster.",
             names.quantize("native", target="native"),
@@ -204,7 +238,7 @@ def _serving(names: _Names, cpu: str) -> Advice:
 
 
 def _options(
-    given: tuple[tuple[str, str], ...], taken: Collection[str] | None, more: dict[str, str]
+    given: Iterable[tuple[str, str]], taken: Collection[str] | None, more: dict[str, str]
 ) -> Iterator[str]:
     """What was `given`, of it what is `taken` (None: all), and `more`, which comes in its place."""
     new = {f"--{name}": value for name, value in more.items()}

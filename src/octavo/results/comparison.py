@@ -174,7 +174,8 @@ class LayerDifference(Data):
     @property
     def rank(self) -> tuple[float, float]:
         """Larger is worse: the error alone, then the accumulated one."""
-        errors = [-1.0 if d is None else d.error for d in (self.alone, self.accumulated)]
+        both = self.alone, self.accumulated
+        errors = [d.error if d is not None and d.values else -1.0 for d in both]
         return errors[0], errors[1]
 
 
@@ -202,7 +203,8 @@ class Comparison(Result):
 
     @property
     def _rated(self) -> list[float]:
-        return [layer.alone.sqnr_db for layer in self.layers if layer.alone is not None]
+        alone = [layer.alone for layer in self.layers if layer.alone is not None]
+        return [d.sqnr_db for d in alone if d.values]  # else float's numbers are not finite
 
     @property
     def median_sqnr_db(self) -> float | None:
@@ -213,7 +215,7 @@ class Comparison(Result):
     def suspect(self) -> LayerDifference | None:
         """The layer to look at first; None where none stands out."""
         worst, middle = self.layers[0] if self.layers else None, self.median_sqnr_db
-        if worst is None or worst.alone is None or middle is None:
+        if worst is None or worst.alone is None or not worst.alone.values or middle is None:
             return None
         stands_out = len(self._rated) > 1 and worst.alone.sqnr_db < middle - STANDS_OUT_DB
         return worst if worst.alone.non_finite or stands_out else None

@@ -70,11 +70,18 @@ class Judgement:
     sentence: str
     findings: tuple[tuple[Finding, str], ...]
     error: float | None
+    timed: bool = True
+
+    @property
+    def heading(self) -> str:
+        """What to do with the model: `Ready to ship, if it is fast enough`."""
+        if_fast = self.ship is Ship.READY and not self.timed
+        return f"{self.ship.value}{_IF_FAST if if_fast else ''}"
 
     @property
     def in_short(self) -> str:
         """`Check before you ship: it was compared on made-up inputs alone`."""
-        return f"{self.ship.value}: {self.why}"
+        return f"{self.heading}: {self.why}"
 
     def found(self, *which: Finding) -> bool:
         """Whether one of them was found."""
@@ -88,7 +95,8 @@ def judge(
 ) -> Judgement:
     """From a report, measurements or both; `sizes` are the models' bytes, as far as they are known.
 
-    A model is ready where all outputs were compared on inputs that a user gave, and are close.
+    A model is ready where all outputs were compared on inputs that a user gave, and are close; if
+    it is fast enough, where nothing tells.
     """
     error = _error(report, evidence)
     findings = tuple(_findings(report, evidence, error, bound_of(report)))
@@ -97,7 +105,10 @@ def judge(
     facts = list(_facts(report, evidence, sizes))
     what = f"It is {_listed(facts)}" if facts else "Nothing of it was measured"
     why = " and ".join(said for _, said in findings[:2]) if findings else _CLOSE_ENOUGH
-    return Judgement(ship, why, f"{what}: {_TO_DO[ship]}{why}.", findings, error)
+    pair = evidence.pair(FLOAT, QUANTIZED)
+    timed = pair is not None and pair.verdict is not Verdict.NOISY
+    to_do = _TO_DO[ship].format("" if timed else _IF_FAST)
+    return Judgement(ship, why, f"{what}: {to_do}{why}.", findings, error, timed)
 
 
 def bound_of(report: Report | None) -> float:
@@ -106,8 +117,10 @@ def bound_of(report: Report | None) -> float:
 
 
 _CLOSE_ENOUGH = "its outputs are close to the float model's on the inputs given"
+_IF_FAST = ", if it is fast enough"
+"""Of a model that nobody timed, or whose times were too noisy."""
 _TO_DO = {
-    Ship.READY: "ready to ship, as ",
+    Ship.READY: "ready to ship{}, as ",
     Ship.CHECK: "check it before you ship it, because ",
     Ship.NOT: "do not ship it, because ",
 }
@@ -115,12 +128,13 @@ _TO_DO = {
 
 def worst_output(found: Comparison | None) -> OutputDifference | None:
     """The output with the largest error; None where no output could be compared."""
-    rated = [] if found is None else [o for o in found.outputs if o.difference is not None]
+    outputs = () if found is None else found.outputs
+    rated = [o for o in outputs if o.difference is not None and o.difference.values]
     return max(rated, key=_error_of, default=None)
 
 
 def worst_error(found: Comparison | None) -> float | None:
-    """The largest error of an output; infinite where numbers are not finite."""
+    """The largest error of an output; infinite where its numbers alone are not finite."""
     worst = worst_output(found)
     return None if worst is None else _error_of(worst)
 
@@ -150,11 +164,10 @@ def _findings(
     if report is not None and not report.quantized:
         yield Finding.NOTHING_QUANTIZED, "no layer of it is quantized"
         return
-    if error is not None and not math.isfinite(error):
-        yield (
-            Finding.NOT_FINITE,
-            "it gives numbers that are not finite",
-        )
+    if error is not None and math.isinf(error) and not _not_finite(found):
+        yield Finding.ABOVE_BOUND, "its error is too large to be given"
+    elif error is not None and not math.isfinite(error):
+        yield Finding.NOT_FINITE, "it gives numbers that are not finite"
     elif error is not None and error > bound:
         said = f"its error of {number(error)} is more than the {number(bound)} allowed"
         yield Finding.ABOVE_BOUND, said
@@ -171,6 +184,14 @@ def _findings(
         yield Finding.NOT_SMALLER, "it is hardly smaller than the float model"
 
 
+def _not_finite(found: Comparison | None) -> bool:
+    """Whether an infinite error is one of numbers that are not finite: without signal (float's
+    outputs are 0) it is infinite, too."""
+    outputs = () if found is None else found.outputs
+    differences = [o.difference for o in outputs if o.difference]
+    return found is None or any(d.non_finite or math.isnan(d.error) for d in differences)
+
+
 def _name(found: Comparison) -> str:
     assert found.suspect is not None
     return words.name(found.suspect.name)
@@ -180,6 +201,13 @@ def _unsure(
     report: Report | None, found: Comparison | None, error: float | None
 ) -> Iterator[tuple[Finding, str]]:
     """Why the error may not be that of real inputs."""
+    lost = sum(
+        o.difference.float_non_finite for o in (found.outputs if found else ()) if o.difference
+    )
+    if lost and worst_output(found) is None:
+        said = "no number of the float model's outputs is finite, so that none could be compared"
+        yield Finding.FLOAT_NOT_FINITE, said
+        return
     if error is None:
         yield Finding.NOT_COMPARED, "it was not compared with the float model"
         return
@@ -194,9 +222,6 @@ def _unsure(
         yield Finding.IN_PART, f"{count(len(left), 'output')} could not be compared: {named}"
     elif check is not None and check.status == "compared":
         yield Finding.IN_PART, "only a part of its outputs could be compared"
-    lost = sum(
-        o.difference.float_non_finite for o in (found.outputs if found else ()) if o.difference
-    )
     if lost:
         numbers = count(lost, "number")
         yield Finding.FLOAT_NOT_FINITE, f"{numbers} of the float model's outputs are not finite"

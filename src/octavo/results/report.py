@@ -9,6 +9,7 @@ from typing import Any
 
 from octavo.core.data import Data
 from octavo.core.layer import Layer
+from octavo.results.evidence import Evidence
 from octavo.results.page import Page, Result
 from octavo.results.report_page import bits_per_weight, conversion_page, report_page
 
@@ -151,6 +152,22 @@ class Report(Result):
     def page(self, verbose: bool = False) -> Page:
         """The report as a page; `verbose` names every layer."""
         return report_page(self, verbose)
+
+
+@dataclass(frozen=True)
+class MeasuredReport(Result):
+    """A report that prints with the verdict of its page, for which the result was measured."""
+
+    report: Report
+    evidence: Evidence
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report's own."""
+        return self.report.to_dict()
+
+    def page(self, verbose: bool = False) -> Page:
+        """The report as a page; `verbose` names every layer."""
+        return report_page(self.report, verbose, self.evidence)
 
 
 @dataclass(frozen=True)

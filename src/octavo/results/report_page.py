@@ -32,8 +32,8 @@ _FEW_BITS = 7.9  # up to which the page tells them: int8 has 8 and its scales
 DIFFERENTLY = "Done differently from what the recipe asks"
 
 
-def report_page(report: Report, verbose: bool) -> Iterator[Part]:
-    """The report; `verbose` names every layer."""
+def report_page(report: Report, verbose: bool, evidence: Evidence | None = None) -> Iterator[Part]:
+    """The report, with the verdict that the `evidence` gives, too; `verbose` names every layer."""
     if report.gains_nothing:
         yield line(_little_gained(report), style="bold yellow")
     names = [clean(name) for name in (report.source, report.output) if name]
@@ -50,7 +50,7 @@ def report_page(report: Report, verbose: bool) -> Iterator[Part]:
     if report.notes:
         yield from noted([clean(note) for note in report.notes])
         yield line("")
-    yield facts([*_facts(report), *_verdict(report)])
+    yield facts([*_facts(report), *_verdict(report, evidence or Evidence())])
 
 
 def bits_per_weight(quantized: Sequence[LayerOutcome]) -> float | None:
@@ -173,12 +173,12 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "Took", words.duration(report.seconds)
 
 
-def _verdict(report: Report) -> Iterator[tuple[str, str]]:
-    """The page's verdict, and the first thing to do, of what the report alone knows."""
+def _verdict(report: Report, evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """The verdict of the report's page for browsers, and the first thing to do."""
     sizes = report.model_bytes_before, report.model_bytes_after
-    judged = judge(report, Evidence(), sizes)
+    judged = judge(report, evidence, sizes)
     yield "Verdict", judged.in_short
-    for one in advice(report, Evidence(), judged)[:1]:
+    for one in advice(report, evidence, judged)[:1]:
         yield "Next", f"{clean(one.what)}\n{clean(one.command)}"
 
 

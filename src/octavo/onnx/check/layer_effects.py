@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.metrics import relative_error
-from octavo.core.padding import Padding
+from octavo.core.padding import Padding, of_tokens
 from octavo.errors import OctavoError
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.check.coverage import layers_run
@@ -68,7 +68,7 @@ class LayerEffects:
         changes = self._changes(feed, at)
         order = sorted(at, key=lambda v: -changes[v][1])
         perturbed = _Perturbed(self._pair, at, value, forced, feed)
-        expected, padding = perturbed.run({}), Padding.of(feed)
+        expected, padding = perturbed.run({}), self._padding(feed)
         started, found = perf_counter(), {}
         for name in order:
             if perf_counter() - started > RANKING_SECONDS:
@@ -92,7 +92,7 @@ class LayerEffects:
         cut = LayerProbe(self._pair.quantized(), at, self._pair.shared, "the quantized model, cut,")
         theirs = ValueProbe(self._pair.floating(), [*at, *cut.needs], FLOAT_LABEL)
         expected = theirs.run(feed)
-        alone, padding = cut.run(expected), Padding.of(feed)
+        alone, padding = cut.run(expected), self._padding(feed)
         found = {}
         for name in at:
             with np.errstate(all="ignore"):
@@ -101,6 +101,10 @@ class LayerEffects:
             both = padding.seen(name, expected[name], alone[name], layer=True)
             found[name] = added, _error(*both)
         return found
+
+    def _padding(self, feed: Feed) -> Padding:
+        graph = self._source.model.graph
+        return Padding.of(feed, of_tokens(graph.inputs, graph.outputs))
 
     def _of_these(self, feed: Feed, layers: Sequence[str]) -> str | None:
         """Of layers that cannot be told apart the one whose weight lost most, if it ran."""

@@ -14,14 +14,14 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from octavo.core.padding import Padding
+from octavo.core.padding import Padding, of_tokens
 from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.distance import Run
 from octavo.onnx.check.memory import Memory
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session
-from octavo.onnx.inputs import Feed, made_up, outputs_without_tokens
+from octavo.onnx.inputs import Feed, made_up
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.normalize import load_normalized
 
@@ -151,7 +151,8 @@ class Runs:
         return list(self.theirs.run(self.names, feed))
 
     def _run(self, feed: Feed, expected: Sequence[Any], seconds: float | None) -> Run:
-        padding = Padding.of(feed, outputs_without_tokens(self.theirs))
+        known = of_tokens(self.theirs.get_inputs(), self.theirs.get_outputs())
+        padding = Padding.of(feed, known)
         return Run(feed, expected, self._got(feed, seconds), padding)
 
     def _got(self, feed: Feed, seconds: float | None) -> Sequence[Any]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
-from octavo.core.padding import Padding
+from octavo.core.padding import Padding, of_tokens
 from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.analysis.walk import opset_of
@@ -28,7 +28,7 @@ from octavo.onnx.comparing.pairing import LayerPairing, pair_up
 from octavo.onnx.comparing.probes import LayerProbe, ValueProbe
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
-from octavo.onnx.inputs import CheckInputs, Feed, outputs_without_tokens, read_inputs
+from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
@@ -158,8 +158,8 @@ def _outputs(
     names = [o.name for o in theirs.get_outputs()]
     scores = {v.name: holds_scores(v) for v in source.model.graph.outputs}
     columns = {name: Output(name, scores.get(name, True)) for name in names}
-    without_tokens = outputs_without_tokens(theirs)
-    paddings = [Padding.of(feed, without_tokens) for feed in feeds]
+    known = of_tokens(theirs.get_inputs(), theirs.get_outputs())
+    paddings = [Padding.of(feed, known) for feed in feeds]
     for i, (feed, padding) in enumerate(zip(feeds, paddings, strict=True)):
         progress("comparing outputs", i, len(feeds))
         try:

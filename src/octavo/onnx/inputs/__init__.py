@@ -8,7 +8,6 @@ from octavo.onnx.inputs.given import (
     CheckInputs,
     Feed,
     FixedShapes,
-    outputs_without_tokens,
     read_inputs,
     required_inputs,
 )
@@ -21,7 +20,6 @@ __all__ = [
     "branches",
     "describe",
     "made_up",
-    "outputs_without_tokens",
     "read_inputs",
     "required_inputs",
     "shapes_of",

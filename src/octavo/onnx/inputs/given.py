@@ -21,25 +21,11 @@ Feed = dict[str, npt.NDArray[Any]]
 """Arrays by names of inputs."""
 CheckInputs = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What `read_inputs` reads."""
-_OF_MASK = 2  # axes: batch and tokens
 
 
 def required_inputs(graph: ir.Graph) -> list[ir.Value]:
     """The inputs that have no initializer as their default."""
     return [v for v in graph.inputs if not v.is_initializer()]
-
-
-def outputs_without_tokens(session: Any) -> frozenset[str]:
-    """Outputs with two axes of which the second has a size of its own where a mask's has none.
-
-    They may be as long as the mask all the same (`octavo.core.padding`). Of a model whose masks
-    have fixed sizes nothing is known.
-    """
-    masks = [v.shape for v in session.get_inputs() if "mask" in v.name and len(v.shape) == _OF_MASK]
-    if not masks or any(isinstance(shape[1], int) for shape in masks):
-        return frozenset()
-    found = [v for v in session.get_outputs() if len(v.shape) == _OF_MASK]
-    return frozenset(v.name for v in found if isinstance(v.shape[1], int))
 
 
 @dataclass(frozen=True)

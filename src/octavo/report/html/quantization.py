@@ -62,7 +62,7 @@ def _page(report: Report | None, given: Evidence | None) -> Page:
     return Page(
         title=f"{subject}: quantization",
         subject=subject,
-        heading=_MEASURED if judged is None else judged.ship.value,
+        heading=_MEASURED if judged is None else judged.heading,
         summary="" if judged is None else judged.sentence,
         sentence=" ".join(filter(None, (*_sentences(report, given), *_alarms(report, evidence)))),
         good=judged is not None and judged.ship is Ship.READY,

@@ -14,7 +14,7 @@ from octavo.core.cpu import saturates
 from octavo.core.kernels import cpu_features
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.core.ort_library import custom_ops_library
-from octavo.core.padding import Padding
+from octavo.core.padding import Padding, of_tokens
 from octavo.errors import ModelError, VerificationError, brief
 from octavo.recipe import Verification
 from octavo.torch.hub.export_parts import Example, Part
@@ -43,6 +43,7 @@ class Check:
     def compare(self, part: Part, path: Path) -> None:
         """Runs the file at `path`. Raises VerificationError where it is not what was promised."""
         session = _open(path)
+        known = of_tokens(session.get_inputs(), session.get_outputs())
         for example, wanted in zip(part.examples, self._wanted[part.file], strict=True):
             feed = {name: tensor.numpy() for name, tensor in example.items()}
             try:
@@ -51,7 +52,7 @@ class Check:
                 raise VerificationError(
                     f"{path.name} does not run on {_shapes(example)}: {brief(error)}"
                 ) from error
-            padding = Padding.of(feed)
+            padding = Padding.of(feed, known)
             for name, one, other in zip(part.outputs, wanted, found, strict=True):
                 one, other = padding.seen(name, one, other)  # noqa: PLW2901
                 self._distance(f"{name} of {path.name}", one, other, example)
