@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from octavo import Scheme
@@ -63,6 +65,59 @@ def test_a_full_disk_leaves_no_part_of_a_model(
         made.save_pretrained(tmp_path, max_shard_size="60kB")
     assert len(calls) == at
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_float_weights_are_not_replaced(float_folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "checkpoint"
+    shutil.copytree(float_folder, place)
+    before = contents(place)
+    made = load(BERT, place, quantization_config=OctavoConfig())
+    message = (
+        r"checkpoint holds model\.safetensors: weights that Octavo did not write.*another folder"
+    )
+    with pytest.raises(OutputError, match=message):
+        made.save_pretrained(place)
+    assert contents(place) == before
+
+
+def test_a_failed_save_leaves_the_model_that_was_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, before = load(BERT, folder), contents(folder)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(OutputError, match="No space left"):
+        patched.setattr(aligned_files, "write", full)
+        made.save_pretrained(folder)
+    assert contents(folder) == before
+    made.save_pretrained(folder)  # one file in place of several, and of their index
+    assert sorted(contents(folder)) == ["config.json", "model.safetensors"]
+    ids = torch.arange(6)[None]
+    again = load(BERT, folder)
+    assert torch.equal(again(ids).last_hidden_state, made(ids).last_hidden_state)
+
+
+def test_going_back_to_float_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"dequantize: .*load the float checkpoint"):
+        load(BERT, folder).dequantize()
+
+
+def test_a_scale_that_is_no_number_is_named(folder: Path) -> None:
+    file = next(f for f in sorted(folder.glob("*.safetensors")) if "scale" in str(load_file(f)))
+    with safe_open(file, "pt") as opened:
+        metadata = opened.metadata()
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith(".scale"))
+    tensors[name].view(-1)[0] = torch.nan
+    save_file(tensors, file, metadata)
+    with pytest.raises(ModelError, match=rf"{name} holds nan.*copy the folder again"):
+        load(BERT, folder)
 
 
 def test_a_folder_of_octavos_is_what_it_is(folder: Path) -> None:
@@ -138,14 +193,17 @@ def test_a_missing_tensor_is_named(folder: Path) -> None:
         load(BERT, folder)
 
 
-@pytest.mark.parametrize("part", ["float", "int8"])
+@pytest.mark.parametrize("part", ["float", "float without dtype", "int8"])
 def test_a_file_that_is_cut_short_is_named(
     part: str, folder: Path, float_folder: Path, tmp_path: Path
 ) -> None:
     given: dict[str, Any] = {}
-    if part == "float":
+    if part != "int8":
         folder, given = tmp_path / "cut", {"quantization_config": OctavoConfig()}
         checkpoint(BERT, folder)
+    if part == "float without dtype":  # which transformers then reads from the file
+        data = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(data | {"dtype": None}))
     file = sorted(folder.glob("*.safetensors"))[0]
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ModelError, match=rf"{file.name} is cut short"):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _register(
     {
         "transformers.quantizers.auto": "octavo.torch.hub.quantizer",
-        "transformers.modeling_utils": "octavo.torch.hub.gguf_quantizer",
+        "transformers.modeling_utils": "octavo.torch.hub.modeling",
         "transformers.modeling_gguf_pytorch_utils": "octavo.torch.hub.gguf_metadata",
         "peft.tuners.lora.model": "octavo.torch.hub.adapters",
     }

@@ -5,20 +5,14 @@ safetensors' own writer begins the data at a multiple of 8, and copies all of it
 
 from __future__ import annotations
 
-import contextlib
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from octavo.files.checkpoints import CONFIG
 from octavo.files.staging import Staging
 from octavo.torch.files.safetensors import can_hold, write
-from octavo.torch.hub.config import METHOD
 
 VERSION_KEY = "octavo.version"
 REPORT_KEY = "octavo.report"
@@ -42,31 +36,10 @@ class _Writer:
         if not ours or not all(can_hold(tensor.dtype) for tensor in tensors.values()):
             self.others(tensors, filename, metadata=metadata)
             return
-        path = Path(filename)
-        try:
-            with Staging(path) as staging:
-                with staging.model.open("wb") as file:
-                    write(file, tensors, metadata or {})
-                staging.commit()
-        except OSError:
-            _take_back(path)
-            raise
-
-
-def _take_back(path: Path) -> None:
-    """Removes what `save_pretrained` wrote of a model before `path`: config.json, other shards.
-
-    The one describes layers that the folder does not hold, the others are no model.
-    """
-    config = path.parent / CONFIG
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        said, begun = json.loads(config.read_text("utf-8")), config.stat().st_mtime_ns
-        if said.get("quantization_config", {}).get("quant_method") != METHOD:
-            return
-        for shard in path.parent.glob(re.sub(r"\d+(?=-of-\d+)", "*", path.name)):
-            if shard.stat().st_mtime_ns >= begun:
-                shard.unlink()
-        config.unlink()
+        with Staging(filename) as staging:
+            with staging.model.open("wb") as file:
+                write(file, tensors, metadata or {})
+            staging.commit()
 
 
 def write_aligned() -> None:

@@ -65,7 +65,8 @@ class OctavoConfig(QuantizationConfigMixin):
     - `format`: how `save_pretrained` writes the weights: "octavo", or "compressed-tensors", which
       vLLM reads.
 
-    `save_pretrained` writes all of it to config.json, and what the layers are; nothing needs be
+    `save_pretrained` writes all of it to config.json, and what the layers are, never over float
+    weights, and as ever no tokenizer: `tokenizer.save_pretrained` writes that. Nothing needs be
     given when such a folder is loaded. Raises RecipeError for an unknown recipe, OptionError for
     an unknown field, format or a `skip` that is no list of names, and ModelError for what a newer
     Octavo wrote.

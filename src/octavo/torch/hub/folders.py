@@ -156,6 +156,19 @@ class StoredLayers:
             layer = self._layers[name]
             layer._non_persistent_buffers_set.discard(key)
             layer._fill(**{key: model.get_buffer(source)})
+        self._refuse_not_finite()
+
+    def _refuse_not_finite(self) -> None:
+        """Raises ModelError for a scale that is no number, of which every output would be none."""
+        for name, module in self._layers.items():
+            for key, tensor in module._buffers.items():
+                known = tensor is not None and "scale" in key and not tensor.is_meta
+                if known and not torch.isfinite(tensor).all():
+                    wrong = tensor[~torch.isfinite(tensor)][0].item()
+                    raise ModelError(
+                        f"{self._where}: {name}.{key} holds {wrong}, which is no scale; copy the "
+                        "folder again, whole"
+                    )
 
 
 def check_files(files: Sequence[str]) -> dict[str, str]:

@@ -18,11 +18,12 @@ from transformers.quantizers.auto import (
 )
 from transformers.quantizers.base import HfQuantizer
 
+import octavo
 from octavo.core.attention_type import AttentionType
-from octavo.errors import OctavoError, OptionError
+from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
-from octavo.torch.hub.aligned_files import REPORT_KEY, write_aligned
+from octavo.torch.hub.aligned_files import REPORT_KEY, VERSION_KEY, write_aligned
 from octavo.torch.hub.config import METHOD, OctavoConfig, WeightLayout
 from octavo.torch.hub.folders import (
     StoredLayers,
@@ -148,7 +149,7 @@ class OctavoQuantizer(HfQuantizer):
 
             state, data = compressed(model, state, model.dtype)
             model.config.quantization_config = config.as_written(data)
-            return state, {}
+            return state, {VERSION_KEY: octavo.__version__}
         config.layers, config.shared = described(model, state)
         for name in config.shared:
             del state[name]
@@ -156,6 +157,13 @@ class OctavoQuantizer(HfQuantizer):
         guarding = guards(model)
         said = {GUARD_KEY: next(iter(guarding))} if guarding else {}
         return {**state, **guarding}, file_metadata(held_report(model)) | said
+
+    def dequantize(self, model: Any, dtype: Any = None) -> Any:
+        """Raises ModelError."""
+        raise ModelError(
+            "dequantize: a model that Octavo quantized holds no float weights any more; load the "
+            "float checkpoint, without quantization_config"
+        )
 
     def is_serializable(self, **kwargs: Any) -> bool:
         """Whether `save_pretrained` may write the model."""
