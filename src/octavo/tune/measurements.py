@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,10 @@ from octavo.tune.tasks import (
     Variant,
     Weigh,
 )
+from octavo.tune.turns import fewest_seconds
+
+EVALUATIONS = 2
+"""Time for so many is left by comparisons that come before the first."""
 
 
 class TimeUpError(Exception):
@@ -241,23 +245,39 @@ class Measurements:
         return [(low, high) for _, _, low, high in found]
 
     # docs/notes/tuning.md: "The best of many is the luckiest"
-    def compared(self, trials: Sequence[Trial], seconds: float, doing: str) -> dict[str, Any]:
-        """Times the float model and `trials` in turns: see `Setting.compared`.
+    def compared(
+        self, trials: Sequence[Trial], seconds: float, doing: str, share: float = 1.0
+    ) -> dict[str, Any]:
+        """Times the float model and `trials` in turns: see `Turns.compared`.
 
-        Where that cannot be done there are no pairs, and a note says why.
+        It ends within this `share` of the time that is left; less than all of it leaves time for
+        evaluations, too. Where that is too short, or it cannot be done, there are no pairs.
         """
         variants = (Variant(None), *(Variant(t.recipe, t.approach) for t in trials))
-        nothing = [None] * len(variants)
-        return dict(
-            self._once(
-                "compared",
-                digest([seconds, *(trial.key for trial in trials)]),
-                Compare(variants, seconds),
-                doing,
-                "models are not timed in turns",
-                {"seconds": nothing, "bytes": nothing, "errors": [""] * len(variants), "pairs": []},
-            )
-        )
+        key = digest([seconds, *(trial.key for trial in trials)])
+        blank = [None] * len(variants)
+        nothing = {"seconds": blank, "bytes": blank, "errors": [""] * len(blank), "pairs": []}
+        limit = self._limit(share)
+        fewest = fewest_seconds(min(3, len(variants)), self.baseline.latency or 0.0)
+        if fewest > limit and self.history.get("compared", key) is None:
+            if share < 1:  # a search that is resumed takes the same way
+                self._keep("compared", key, nothing)
+            return nothing
+        task = Compare(variants, seconds, limit)
+        failure = "models are not timed in turns"
+
+        def keeps(found: Any) -> bool:
+            return share < 1 or bool(found["pairs"])  # else there may be time after a resumption
+
+        return dict(self._once("compared", key, task, doing, failure, nothing, keeps))
+
+    def _limit(self, share: float) -> float:
+        """Seconds that a comparison may take."""
+        if self.deadline is None:
+            return math.inf
+        left = self.deadline - time.monotonic()
+        kept = 0.0 if share == 1 else EVALUATIONS * self.baseline.seconds
+        return min(share * left, left - kept)
 
     def native_ratio(self, trial: Trial) -> float | None:
         """The time of `trial`'s recipe in Octavo's own operators over the float model's; None
@@ -296,10 +316,17 @@ class Measurements:
         return TaskResult(*found)
 
     def _once(
-        self, kind: str, key: str, task: Task, doing: str, failure: str, otherwise: Any
+        self,
+        kind: str,
+        key: str,
+        task: Task,
+        doing: str,
+        failure: str,
+        otherwise: Any,
+        keeps: Callable[[Any], bool] = lambda found: True,
     ) -> Any:
         """What the task gives, from the history where it is there; `otherwise` where it fails,
-        with a note."""
+        with a note. It is kept in the history if `keeps` says so."""
         found = self.history.get(kind, key)
         if found is None:
             self.view.doing(doing)
@@ -308,7 +335,8 @@ class Measurements:
             if measured.error:
                 self.note(f"{failure}: {_last_line(measured)}")
                 found = otherwise
-            self._keep(kind, key, found)
+            if keeps(found):
+                self._keep(kind, key, found)
         return found
 
     def _alone(self, task: Task) -> TaskResult:
