@@ -151,7 +151,7 @@ def test_what_one_comparison_found_outlives_the_end_of_the_time() -> None:
     assert measuring.notes == [UNTIMED]
     nothing = Timed({}, time_for=0)
     assert Contest(nothing).settle(trials) == (trials, None)  # type: ignore[arg-type]
-    assert nothing.notes == [UNTIMED]
+    assert nothing.notes == [f"{UNTIMED}: luck may have chosen"]
 
 
 @pytest.mark.parametrize("error", ["RuntimeError: gone", ""])

@@ -35,7 +35,7 @@ START = 0.15
 MOST = 4  # trials in one comparison at the end
 ROUNDS = 2  # comparisons at the end: what comes second after the first may not have been timed
 
-UNTIMED = "not all of the best trials could be timed again in turns: luck may have chosen"
+UNTIMED = "not all of the best trials could be timed again, in turns"
 
 Interval = tuple[float, float, float]
 """A ratio of times, and the bounds of its 99% interval."""
@@ -152,7 +152,7 @@ class Contest:
             elif chosen is not None and by_key[chosen.key].failed:
                 chosen = None
             if untimed:
-                self._measuring.note(UNTIMED)
+                self._measuring.note(UNTIMED if chosen else f"{UNTIMED}: luck may have chosen")
                 break
         return list(by_key.values()), chosen
 

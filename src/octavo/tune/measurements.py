@@ -31,6 +31,9 @@ from octavo.tune.turns import fewest_seconds
 EVALUATIONS = 2
 """Time for so many is left by comparisons that come before the first."""
 
+BASELINE = 0.2
+"""Of the time, what timing the float model alone may take."""
+
 
 class TimeUpError(Exception):
     """The deadline has come."""
@@ -90,7 +93,7 @@ class Measurements:
         known = self.history.get("evaluated", self.baseline.key)
         trial = self._evaluated_baseline() if known is None else Trial.from_dict(known)
         if self.timed:
-            times = _useful(self._alone(Time((Variant(None),))))
+            times = _useful(self._alone(Time((Variant(None),), self._limit(BASELINE))))
             trial = replace(trial, latency=times[0][0], time_ratio=1.0)
         if self.weighed:
             trial = replace(trial, peak_memory=_useful(self._alone(Peak(Variant(None)))))
@@ -179,7 +182,7 @@ class Measurements:
             trial = with_times_of(self.timed_already[trial.key], trial)
         elif self.timed:
             self.view.doing(f"timing trial {trial.index}")
-            measured = self._alone(Time((Variant(None), variant)))
+            measured = self._alone(Time((Variant(None), variant), self._limit()))
             if measured.error:
                 return replace(trial, error=measured.error, meets=False, accuracy=None)
             seconds, ratio, low, high = measured.value[1]
@@ -237,7 +240,7 @@ class Measurements:
         found = self._once(
             "times",
             digest(said),
-            Time(tuple(variants)),
+            Time(tuple(variants), self._limit()),
             "timing which kinds of layers are worth quantizing",
             "kinds of layers are not timed",
             [[0.0, 1.0, 1.0, 1.0] for _ in variants],
@@ -271,13 +274,13 @@ class Measurements:
 
         return dict(self._once("compared", key, task, doing, failure, nothing, keeps))
 
-    def _limit(self, share: float) -> float:
-        """Seconds that a comparison may take."""
+    def _limit(self, share: float = 1.0) -> float:
+        """Seconds that timing may take."""
         if self.deadline is None:
             return math.inf
         left = self.deadline - time.monotonic()
         kept = 0.0 if share == 1 else EVALUATIONS * self.baseline.seconds
-        return min(share * left, left - kept)
+        return max(0.0, min(share * left, left - kept))
 
     def native_ratio(self, trial: Trial) -> float | None:
         """The time of `trial`'s recipe in Octavo's own operators over the float model's; None
@@ -285,7 +288,9 @@ class Measurements:
         variants = (Variant(None), Variant(trial.recipe, native=True))
         doing = "timing the recipe in Octavo's own operators"
         key = digest(["native", trial.key])
-        found = self._once("native", key, Time(variants), doing, "target native", None)
+        found = self._once(
+            "native", key, Time(variants, self._limit()), doing, "target native", None
+        )
         return None if found is None else float(found[1][1])
 
     def weighed_before(self, trials: Sequence[Trial]) -> list[Trial]:

@@ -49,9 +49,10 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Time:
-    """Times `variants` in turns."""
+    """Times `variants` in turns, in about `limit` seconds at most, though each runs three times."""
 
     variants: tuple[Variant, ...]
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Setting:
             accuracy = self.evaluator.accuracy(built, lambda: self.built(Variant(None)))
             return [accuracy, built.bytes]
         if isinstance(task, Time):
-            return self._times(task.variants)
+            return self._times(task.variants, task.limit)
         if isinstance(task, Compare):
             return self._compared(task)
         if isinstance(task, Weigh):
@@ -187,7 +188,7 @@ class Setting:
         feeds = self.feeds()
         return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
 
-    def _times(self, variants: Sequence[Variant]) -> list[list[float]]:
+    def _times(self, variants: Sequence[Variant], limit: float) -> list[list[float]]:
         """Each variant's seconds (over all timed inputs), and their ratio to the first one's."""
         few = len(variants) <= 2  # the float model and the one that was evaluated last
         models = [self.built(f) if few or f.recipe is None else self._build(f) for f in variants]
@@ -198,7 +199,7 @@ class Setting:
                 runs,
                 warmup=self.warmup,
                 rounds=self.rounds,
-                budget_seconds=self.time_budget / len(self.timed_feeds),
+                budget_seconds=min(self.time_budget, limit) / len(self.timed_feeds),
             )
             for i, row in enumerate(found):
                 ratio = compared.time(str(i), over="0")

@@ -30,6 +30,7 @@ def fewest_seconds(models: int, call: float, opening: float = 0.0) -> float:
     return models * (OPENINGS * opening + CALLS * call)
 
 
+# docs/notes/tuning.md: "Few variants are held at once"
 @dataclass
 class Turns:
     """One comparison: `makers` make the models, the float one first, and `feeds` are the inputs.
