@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -73,6 +74,20 @@ def test_clear_cases_end_early() -> None:
     machine = Machine(0, **QUIET)
     compare({"a": machine.opener(0.002), "b": machine.opener(0.002)}, clock=machine.clock)
     assert machine.now < 10
+
+
+@pytest.mark.parametrize("limit", [0.0, 1.0, 4.0, 6.0, 8.0, 30.0, math.inf])
+def test_no_turn_begins_after_the_limit(limit: float) -> None:
+    """Each opening takes 2.1 s: both models are opened, and called twice."""
+    machine = Machine(0, **QUIET)
+    openers = {name: machine.opener(0.5, opening=0.05) for name in ("a", "b")}
+    pairs, timed = compare(openers, seconds=1.0, clock=machine.clock, limit=limit)
+    assert machine.now <= limit + 1.1
+    if limit < 5:
+        assert (pairs, timed) == ((), ())
+    else:
+        assert pairs[0].openings == (2 if limit < 9 else 4)
+        assert pairs[0].ratio == pytest.approx(1)
 
 
 def test_what_a_place_does_cancels() -> None:

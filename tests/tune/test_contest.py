@@ -11,8 +11,9 @@ import pytest
 
 from octavo.recipe import FLOAT, Rule, preset
 from octavo.results.tuning import Trial
-from octavo.tune.contest import MOST, ROUNDS, Contest, contenders
+from octavo.tune.contest import MOST, ROUNDS, UNTIMED, Contest, contenders
 from octavo.tune.goals import Objective
+from octavo.tune.measurements import TimeUpError
 
 BASELINE = Trial(0, None, "float", "float", accuracy=1.0, time_ratio=1.0, bytes=100, score=1.0)
 
@@ -44,7 +45,9 @@ class Timed:
     within: float = 0.02
     objective: Objective = field(default_factory=Objective)
     timed: bool = True
+    time_for: int = 100  # comparisons
     comparisons: list[list[int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.baseline = BASELINE
@@ -53,7 +56,14 @@ class Timed:
     def score(self, one: Trial) -> float | None:
         return self.objective.score(one, BASELINE, True)
 
-    def compared(self, trials: Sequence[Trial], seconds: float, doing: str) -> dict[str, Any]:
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def compared(
+        self, trials: Sequence[Trial], seconds: float, doing: str, share: float = 1.0
+    ) -> dict[str, Any]:
+        if len(self.comparisons) == self.time_for:
+            raise TimeUpError
         self.comparisons.append([one.index for one in trials])
         times = [1.0, *(self.true[one.index] for one in trials)]
         pairs = [
@@ -67,6 +77,14 @@ class Timed:
     @property
     def bounds(self) -> tuple[float, float]:
         return -self.within, self.within
+
+
+def without(place: int, found: dict[str, Any], error: str = "") -> dict[str, Any]:
+    """A comparison in which one variant had no turn, with the `error` that was to blame."""
+    found["pairs"] = [pair for pair in found["pairs"] if place not in pair[:2]]
+    found["seconds"][place] = None
+    found["errors"][place] = error
+    return found
 
 
 def settled(measuring: Timed, trials: Sequence[Trial]) -> tuple[list[Trial], Trial]:
@@ -124,6 +142,36 @@ def test_one_that_was_unlucky_is_timed_in_the_next_round() -> None:
     assert len(measuring.comparisons) == 2
 
 
+def test_what_one_comparison_found_outlives_the_end_of_the_time() -> None:
+    trials = [trial(1, 0.48), trial(2, 0.36, changed=6), *(trial(at, 0.49) for at in (3, 4, 5))]
+    measuring = Timed({1: 0.5, 2: 0.5, 3: 0.5, 4: 0.5}, time_for=1)
+    again, chosen = settled(measuring, trials)
+    assert chosen.index == 1
+    assert [one.time_ratio for one in again] == [0.5, 0.5, 0.5, 0.5, 0.49]
+    assert measuring.notes == [UNTIMED]
+    nothing = Timed({}, time_for=0)
+    assert Contest(nothing).settle(trials) == (trials, None)  # type: ignore[arg-type]
+    assert nothing.notes == [f"{UNTIMED}: luck may have chosen"]
+
+
+@pytest.mark.parametrize("error", ["RuntimeError: gone", ""])
+def test_one_that_was_not_timed_again_is_not_chosen_for_its_luck(error: str) -> None:
+    """It can no longer be run, or there was no time for it."""
+
+    class Gone(Timed):
+        def compared(self, trials: Sequence[Trial], *args: Any, **more: Any) -> dict[str, Any]:
+            place = 1 + [one.index for one in trials].index(1) if trials[0].index == 1 else 0
+            found = super().compared(trials, *args, **more)
+            return without(place, found, error) if place else found
+
+    trials = [trial(1, 0.1), trial(2, 0.5), trial(3, 0.4, changed=1)]
+    again, chosen = settled(Gone({1: 0.1, 2: 0.5, 3: 0.5}), trials)
+    assert chosen.index == 2
+    assert [one.error for one in again] == [error, "", ""]
+    assert (again[0] is trials[0]) == (not error)
+    assert again[0].meets == (not error)
+
+
 def test_nothing_is_timed_again_where_there_is_no_choice() -> None:
     for measuring, trials in (
         (Timed({1: 0.5}), [trial(1, 0.5)]),
@@ -144,11 +192,8 @@ def test_whole_recipes_are_compared_roughly_and_the_best_of_them_well() -> None:
 
 def test_a_recipe_that_cannot_be_made_has_an_error_and_no_score() -> None:
     class Broken(Timed):
-        def compared(self, trials: Sequence[Trial], seconds: float, doing: str) -> dict[str, Any]:
-            found = super().compared(trials, seconds, doing)
-            found["pairs"] = [pair for pair in found["pairs"] if 1 not in pair[:2]]
-            found["seconds"][1] = None
-            return {**found, "errors": ["", "ModelError: no", ""]}
+        def compared(self, trials: Sequence[Trial], *args: Any, **more: Any) -> dict[str, Any]:
+            return without(1, super().compared(trials, *args, **more), "ModelError: no")
 
     blank = SimpleNamespace(time_ratio=None, score=None)
     trials = [Trial(at, preset("int8"), "", str(at), **vars(blank)) for at in (1, 2)]

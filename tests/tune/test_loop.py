@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from octavo.recipe import preset
 from octavo.results.tuning import Status, Trial, TuneResult
 from octavo.tune import Criterion, Objective, tune
 from octavo.tune.arguments import strategy_named
+from octavo.tune.contest import Contest
 from octavo.tune.evaluators import CallableEvaluator
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
@@ -23,7 +25,7 @@ from octavo.tune.measurements import Measurements
 from octavo.tune.runners import InProcess
 from octavo.tune.search import Quiet
 from octavo.tune.space import Space
-from octavo.tune.tasks import Setting
+from octavo.tune.tasks import Compare, Setting, Task, TaskResult
 from tests.tune.simulated_target import Simulated, evaluate
 
 STRATEGIES = ("auto", "basic", "mse", "random", "exhaustive", "tpe")
@@ -305,6 +307,65 @@ def test_a_trial_that_was_evaluated_counts_though_its_timing_was_cut_off(
     assert status is (Status.MET if error is None else Status.INTERRUPTED)
     assert [(trial.index, trial.meets, trial.latency) for trial in loop.trials] == [(1, True, None)]
     assert loop.best is loop.trials[0]
+
+
+class Asked(InProcess):
+    """Is told the tasks, and answers that nothing could be compared."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def run(self, tasks: Sequence[Task], *more: Any) -> list[Any]:
+        self.tasks.extend(tasks)
+        blank = [None] * 3
+        return [TaskResult({"seconds": blank, "bytes": blank, "errors": [""] * 3, "pairs": []})]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "latency", "evaluation", "share", "limit"),
+    [
+        (None, 5.0, 60.0, 0.15, math.inf),
+        (100.0, 0.1, 1.0, 0.15, 15.0),
+        (100.0, 0.1, 46.0, 0.15, 8.0),  # two evaluations come after it
+        (100.0, 0.1, 46.0, 1.0, 100.0),
+        (100.0, 0.5, 1.0, 0.15, None),
+        (100.0, 0.1, 50.0, 0.15, None),
+        (1.0, 0.1, 1.0, 1.0, None),
+    ],
+)
+def test_a_comparison_leaves_time_for_evaluations_or_is_left_out(
+    timeout: float | None, latency: float, evaluation: float, share: float, limit: float | None
+) -> None:
+    """By the float model's figures; a search that is resumed takes the same way."""
+    criterion, history, asked = Criterion(relative=0.01), History(None, {}), Asked()
+    measuring = Measurements(criterion, Objective(), history, asked, asked, Quiet())
+    measuring.deadline = None if timeout is None else time.monotonic() + timeout
+    measuring.baseline = replace(measuring.baseline, latency=latency, seconds=evaluation)
+    trials = [Trial(0, preset(name), name, name) for name in ("int8", "int4")]
+    for _ in range(2):
+        assert not measuring.compared(trials, 5.0, "", share)["pairs"]
+    limits = [task.limit for task in asked.tasks if isinstance(task, Compare)]
+    assert limits == pytest.approx(
+        [] if limit is None else [limit] * (1 if share < 1 else 2), abs=1
+    )
+
+
+def test_a_best_trial_that_can_no_longer_be_run_is_not_the_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def settle(contest: Contest, trials: Sequence[Trial]) -> tuple[list[Trial], None]:
+        best = min((t for t in trials if t.meets), key=lambda trial: trial.score or 0.0)
+        gone = replace(best, error="RuntimeError: gone", meets=False, accuracy=None)
+        return [gone if trial is best else trial for trial in trials], None
+
+    monkeypatch.setattr(Contest, "settle", settle)
+    result = tune(Simulated((0.0, 0.0, 0.5)), evaluate, strategy="exhaustive", timeout=600, **SIZE)
+    (failed,) = (trial for trial in result.trials if trial.failed)
+    assert result.best.meets
+    assert result.best.score == min(t.score for t in result.trials if t.meets)
+    assert result.notes == (
+        f"trial {failed.index} can no longer be made or run, and is left out: RuntimeError: gone",
+    )
 
 
 class Flaky:

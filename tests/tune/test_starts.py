@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from octavo.recipe import Recipe, Scheme, plan, preset
 from octavo.results.tuning import Trial
 from octavo.tune.auto import Auto, most_evaluations
+from octavo.tune.search import Candidate
 from octavo.tune.space import Space
 from tests.tune.simulated_context import RAISED, Held, Outcome, Simulated, drive, layers
 
@@ -72,6 +73,24 @@ def test_the_fastest_that_keeps_the_accuracy_is_the_only_trial() -> None:
 def test_of_equally_fast_ones_the_first_named_is_taken() -> None:
     times = {"int8": 0.5, "int8-per-tensor": 0.5}
     assert tried(race(times, dict.fromkeys(times, 1e-5))) == ["int8"]
+
+
+@pytest.mark.parametrize("timed", [0, 1, 2])
+def test_where_time_is_short_they_are_tried_as_they_are_named(
+    timed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that had a turn and are slower than the float model are left out all the same."""
+    appraise = Racing.appraise
+
+    def short_of_time(context: Racing, candidates: Sequence[Candidate]) -> list[Trial]:
+        trials = appraise(context, candidates)
+        return [*trials[:timed], *(replace(trial, score=None) for trial in trials[timed:])]
+
+    monkeypatch.setattr(Racing, "appraise", short_of_time)
+    times = {"int8": 0.5, "int8-block": 1.3, "int8-per-tensor": 0.3}
+    losses = {"int8": 0.1, "int8-block": 0.01, "int8-per-tensor": 1e-5}
+    expected = ["int8", "int8-per-tensor"] if timed == 2 else list(times)
+    assert tried(race(times, losses))[: len(expected)] == expected
 
 
 def test_one_that_is_no_faster_than_float_is_not_tried() -> None:

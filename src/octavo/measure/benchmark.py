@@ -79,15 +79,19 @@ def compare(
     seed: int = 0,
     progress: Progress | None = None,
     with_threads: bool = False,
+    limit: float = math.inf,
 ) -> tuple[tuple[Pair, ...], tuple[Timed, ...]]:
     """The pairs and the models. Each opener gives the call that is timed, opened afresh.
+
+    No turn begins after `limit` seconds: there may then be fewer openings than an interval that
+    says much needs, and where there are none, no pairs and no models.
 
     `shape` and `threads` are handed on; `progress` is told the seconds spent. `with_threads` says
     that an opener makes all threads that its call uses, as ONNX Runtime's sessions do.
     """
     clock = clock or Clock()
     begin = clock.wall()
-    openings = Openings(openers, seconds, clock, seed, with_threads=with_threads)
+    openings = Openings(openers, seconds, clock, seed, with_threads=with_threads, limit=limit)
     pairs = list(itertools.combinations(openers, 2))
     found: list[tuple[Opening, Opening]] = []
     first = clock.wall()
@@ -99,6 +103,8 @@ def compare(
         over = now + (now - first) / len(found) > begin + seconds
         if len(found) >= 2 and (over or len(found) >= MOST or _precise(found, pairs)):
             break
+    if not found:
+        return (), ()
     rows = tuple(_pair(a, b, found, shape, threads) for a, b in pairs)
     return rows, tuple(_timed(name, found, shape, threads, items) for name in openers)
 

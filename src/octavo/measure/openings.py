@@ -121,8 +121,10 @@ class Turn:
 class Openings:
     """Openings of `openers`, in twos, planned so that `budget` seconds hold about a dozen twos.
 
-    A first opening of each is not counted: it says how long all takes. Iterating goes on for ever.
-    `with_threads` says that opening a call makes all threads that it uses.
+    A first opening of each is not counted: it says how long all takes. Iterating goes on until
+    `limit` seconds are over, after which nothing is opened and no turn begins: openings that are
+    not whole by then are dropped. `with_threads` says that opening a call makes all threads that it
+    uses.
     """
 
     def __init__(
@@ -133,12 +135,16 @@ class Openings:
         seed: int = 0,
         *,
         with_threads: bool = False,
+        limit: float = math.inf,
     ) -> None:
         self._openers, self._clock = openers, clock
+        self._end = clock.wall() + limit
         self._random = random.Random(seed)
         once, opening = {}, 0.0
         self._settles = False
         for name, opener in openers.items():
+            if self._is_over():
+                return  # so that iterating gives nothing
             start = clock.wall()
             call = opener()
             opening += clock.wall() - start
@@ -160,12 +166,24 @@ class Openings:
         names = list(self._openers)
         while True:
             self._random.shuffle(names)
-            yield self._open(names), self._open(names[::-1])
+            first = self._open(names)
+            second = first and self._open(names[::-1])
+            if first is None or second is None:
+                return
+            yield first, second
 
-    def _open(self, names: list[str]) -> Opening:
-        """Opens and times in the order of `names`; what was opened is gone afterwards."""
+    def _is_over(self) -> bool:
+        return self._clock.wall() >= self._end
+
+    def _open(self, names: list[str]) -> Opening | None:
+        """Opens and times in the order of `names`; what was opened is gone afterwards.
+
+        None where the end came before all was timed.
+        """
         clock, calls, opened = self._clock, {}, {}
         for name in names:
+            if self._is_over():
+                return None
             start = clock.wall()
             calls[name] = self._openers[name]()
             opened[name] = clock.wall() - start
@@ -174,6 +192,8 @@ class Openings:
         with self._kept():
             for i in range(self.passes):
                 for name in names if i % 2 == 0 else names[::-1]:
+                    if self._is_over():
+                        return None
                     seconds[name].append(self._turn(name, calls[name]))
         return Opening(
             opened,

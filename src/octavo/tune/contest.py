@@ -14,7 +14,7 @@ from dataclasses import replace
 from octavo.recipe.recipe import Origin
 from octavo.results.benchmark import SMALLEST
 from octavo.results.tuning import Trial
-from octavo.tune.measurements import Measurements
+from octavo.tune.measurements import Measurements, TimeUpError
 
 SECONDS = 10.0
 """What one comparison may take, where calls are short."""
@@ -29,8 +29,13 @@ FINALISTS = 3  # of many
 SHARE = 0.1
 """Of a search's time, what its last comparison may take."""
 
+START = 0.15
+"""Of the time that is left, what each comparison before the first evaluation may take."""
+
 MOST = 4  # trials in one comparison at the end
 ROUNDS = 2  # comparisons at the end: what comes second after the first may not have been timed
+
+UNTIMED = "not all of the best trials could be timed again, in turns"
 
 Interval = tuple[float, float, float]
 """A ratio of times, and the bounds of its 99% interval."""
@@ -45,23 +50,33 @@ class Contest:
         self._pairs: dict[tuple[str, str], Interval] = {}
 
     def time_many(self, trials: Sequence[Trial]) -> list[Trial]:
-        """`trials` with times: of a short comparison, and of a long one for the best of it."""
+        """`trials` with times: of a short comparison, and of a long one for the best of it.
+
+        Where time is short, the first ones alone have times, or none.
+        """
         doing = "timing whole recipes in turns"
-        found = {t.key: t for t in self.time(trials, doing, self._seconds * ROUGHLY)}
+        found = {t.key: t for t in self.time(trials, doing, self._seconds * ROUGHLY, START)}
+        if any(t.score is None and not t.failed for t in found.values()):
+            return [found[trial.key] for trial in trials]
         ranked = sorted((t for t in found.values() if t.score is not None), key=_score)
         near = [t for t in ranked if _score(t) <= FAR_BEHIND * _score(ranked[0])][:FINALISTS]
         if len(near) > 1:
-            found.update({trial.key: trial for trial in self.time(near, doing)})
+            found.update({trial.key: trial for trial in self.time(near, doing, share=START)})
         return [found[trial.key] for trial in trials]
 
     def time(
-        self, trials: Sequence[Trial], doing: str, seconds: float | None = None
+        self,
+        trials: Sequence[Trial],
+        doing: str,
+        seconds: float | None = None,
+        share: float = 1.0,
     ) -> list[Trial]:
-        """`trials` with times of one comparison; those that could not be timed have an error.
+        """`trials` with times of one comparison; those that could not be made or run have an error.
 
-        As they are where there was none.
+        The others are as they were: there was no comparison, or no time for them. It may take this
+        `share` of the time that is left.
         """
-        found = self._measuring.compared(trials, seconds or self._seconds, doing)
+        found = self._measuring.compared(trials, seconds or self._seconds, doing, share)
         keys = [self._measuring.baseline.key, *(trial.key for trial in trials)]
         for a, b, *interval in found["pairs"]:
             ratio, low, high = interval
@@ -72,7 +87,10 @@ class Contest:
             trials, found["seconds"][1:], found["bytes"][1:], found["errors"][1:], strict=True
         ):
             pair, one = self._pairs.get((keys[0], trial.key)), trial
-            if pair is not None and taken is not None:
+            if error:
+                one = replace(trial, error=error, score=None, meets=False, accuracy=None)
+                self._measuring.timed_already.pop(trial.key, None)
+            elif pair is not None and taken is not None:
                 one = replace(
                     trial,
                     latency=taken,
@@ -82,8 +100,9 @@ class Contest:
                     time_high=pair[2] if tells(pair) else None,
                     bytes=size,
                 )
+                one = replace(one, score=self._measuring.score(one))
                 self._measuring.timed_already[trial.key] = one
-            timed.append(replace(one, error=error, score=self._measuring.score(one)))
+            timed.append(one)
         return timed
 
     def beats(self, a: Trial, b: Trial) -> bool:
@@ -104,22 +123,37 @@ class Contest:
 
     def settle(self, trials: Sequence[Trial]) -> tuple[list[Trial], Trial | None]:
         """`trials`, some of them timed again, and the one to choose among those that meet the
-        criterion; None where nothing is timed or there is no choice."""
+        criterion; None where nothing is timed or there is no choice.
+
+        One that can no longer be made or run has the error. Where the time is up, what was known by
+        then chooses.
+        """
         by_key = {trial.key: trial for trial in trials}
         chosen = None
         if not self._measuring.timed:
             return list(trials), None
         for _ in range(ROUNDS):
-            met = [t for t in by_key.values() if t.meets and t.score is not None]
+            met = [t for t in by_key.values() if t.meets and not t.failed and t.score is not None]
             if len(met) < 2:
                 break
             some = contenders(met)
             if all((a.key, b.key) in self._pairs for a in some for b in some if a is not b):
                 chosen = self._chosen(some)
                 break
-            for timed in self.time(some, "timing the best trials again, in turns"):
-                by_key[timed.key] = timed if not timed.failed else by_key[timed.key]
-            chosen = self._chosen([by_key[trial.key] for trial in some])
+            try:
+                again = self.time(some, "timing the best trials again, in turns")
+            except TimeUpError:
+                again = some
+            by_key.update({trial.key: trial for trial in again})
+            untimed = [one for one, was in zip(again, some, strict=True) if one is was]
+            timed = [one for one in again if not one.failed and one not in untimed]
+            if timed:
+                chosen = self._chosen(timed)
+            elif chosen is not None and by_key[chosen.key].failed:
+                chosen = None
+            if untimed:
+                self._measuring.note(UNTIMED if chosen else f"{UNTIMED}: luck may have chosen")
+                break
         return list(by_key.values()), chosen
 
     def _chosen(self, some: Sequence[Trial]) -> Trial:

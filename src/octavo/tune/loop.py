@@ -6,12 +6,12 @@ resumed runs its strategy from the start, and is answered from the history up to
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from octavo.errors import brief
 from octavo.recipe import Decision, Recipe
 from octavo.results.tuning import Status, Stop, Trial
 from octavo.tune.contest import SECONDS, SHARE, Contest
@@ -120,14 +120,24 @@ class Loop:
     def _settle(self) -> None:
         """Chooses the best trial by a comparison of the likeliest, for which time was kept."""
         self.measuring.deadline = self._end(0.0)
-        with contextlib.suppress(TimeUpError):
-            before = self.trials
-            self.trials, chosen = self._contest.settle(before)
-            again = [t for t, was in zip(self.trials, before, strict=True) if t is not was]
-            if chosen is not None:
-                self._best = chosen
-            if again:
-                self.measuring.note(_settled(again, self.best))
+        before = self.trials
+        self.trials, chosen = self._contest.settle(before)
+        again = [t for t, was in zip(self.trials, before, strict=True) if t is not was]
+        failed = [trial for trial in again if trial.failed]
+        if chosen is not None:
+            self._best = chosen
+        elif self._best is not None and self._best.key in {trial.key for trial in failed}:
+            self._best = None
+            for trial in self.trials:
+                self._best = trial if self._leads(trial) else self._best
+        for trial in failed:
+            self.measuring.note(
+                f"trial {trial.index} can no longer be made or run, and is left out: "
+                f"{brief(Exception(trial.error))}"
+            )
+        if len(again) > len(failed):
+            timed = [trial for trial in again if not trial.failed]
+            self.measuring.note(_settled(timed, self.best))
 
     def _status(self, *, timed_out: bool, interrupted: bool) -> Status:
         if interrupted or timed_out:
@@ -188,9 +198,12 @@ class Loop:
     def _add(self, trial: Trial) -> None:
         self.trials.append(trial)
         self._by_key[trial.key] = trial
-        best = not trial.failed and (self._best is None or self.better(trial, self._best))
+        best = self._leads(trial)
         self._best = trial if best else self._best
         self.measuring.view.trial(trial, best=best)
+
+    def _leads(self, trial: Trial) -> bool:
+        return not trial.failed and (self._best is None or self.better(trial, self._best))
 
     def _named(self, candidate: Candidate) -> Trial:
         """The candidate as a trial without a number, by the key of the model that it gives."""

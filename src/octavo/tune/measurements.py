@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,13 @@ from octavo.tune.tasks import (
     Variant,
     Weigh,
 )
+from octavo.tune.turns import fewest_seconds
+
+EVALUATIONS = 2
+"""Time for so many is left by comparisons that come before the first."""
+
+BASELINE = 0.2
+"""Of the time, what timing the float model alone may take."""
 
 
 class TimeUpError(Exception):
@@ -86,7 +93,7 @@ class Measurements:
         known = self.history.get("evaluated", self.baseline.key)
         trial = self._evaluated_baseline() if known is None else Trial.from_dict(known)
         if self.timed:
-            times = _useful(self._alone(Time((Variant(None),))))
+            times = _useful(self._alone(Time((Variant(None),), self._limit(BASELINE))))
             trial = replace(trial, latency=times[0][0], time_ratio=1.0)
         if self.weighed:
             trial = replace(trial, peak_memory=_useful(self._alone(Peak(Variant(None)))))
@@ -175,7 +182,7 @@ class Measurements:
             trial = with_times_of(self.timed_already[trial.key], trial)
         elif self.timed:
             self.view.doing(f"timing trial {trial.index}")
-            measured = self._alone(Time((Variant(None), variant)))
+            measured = self._alone(Time((Variant(None), variant), self._limit()))
             if measured.error:
                 return replace(trial, error=measured.error, meets=False, accuracy=None)
             seconds, ratio, low, high = measured.value[1]
@@ -233,7 +240,7 @@ class Measurements:
         found = self._once(
             "times",
             digest(said),
-            Time(tuple(variants)),
+            Time(tuple(variants), self._limit()),
             "timing which kinds of layers are worth quantizing",
             "kinds of layers are not timed",
             [[0.0, 1.0, 1.0, 1.0] for _ in variants],
@@ -241,23 +248,39 @@ class Measurements:
         return [(low, high) for _, _, low, high in found]
 
     # docs/notes/tuning.md: "The best of many is the luckiest"
-    def compared(self, trials: Sequence[Trial], seconds: float, doing: str) -> dict[str, Any]:
-        """Times the float model and `trials` in turns: see `Setting.compared`.
+    def compared(
+        self, trials: Sequence[Trial], seconds: float, doing: str, share: float = 1.0
+    ) -> dict[str, Any]:
+        """Times the float model and `trials` in turns: see `Turns.compared`.
 
-        Where that cannot be done there are no pairs, and a note says why.
+        It ends within this `share` of the time that is left; less than all of it leaves time for
+        evaluations, too. Where that is too short, or it cannot be done, there are no pairs.
         """
         variants = (Variant(None), *(Variant(t.recipe, t.approach) for t in trials))
-        nothing = [None] * len(variants)
-        return dict(
-            self._once(
-                "compared",
-                digest([seconds, *(trial.key for trial in trials)]),
-                Compare(variants, seconds),
-                doing,
-                "models are not timed in turns",
-                {"seconds": nothing, "bytes": nothing, "errors": [""] * len(variants), "pairs": []},
-            )
-        )
+        key = digest([seconds, *(trial.key for trial in trials)])
+        blank = [None] * len(variants)
+        nothing = {"seconds": blank, "bytes": blank, "errors": [""] * len(blank), "pairs": []}
+        limit = self._limit(share)
+        fewest = fewest_seconds(min(3, len(variants)), self.baseline.latency or 0.0)
+        if fewest > limit and self.history.get("compared", key) is None:
+            if share < 1:  # a search that is resumed takes the same way
+                self._keep("compared", key, nothing)
+            return nothing
+        task = Compare(variants, seconds, limit)
+        failure = "models are not timed in turns"
+
+        def keeps(found: Any) -> bool:
+            return share < 1 or bool(found["pairs"])  # else there may be time after a resumption
+
+        return dict(self._once("compared", key, task, doing, failure, nothing, keeps))
+
+    def _limit(self, share: float = 1.0) -> float:
+        """Seconds that timing may take."""
+        if self.deadline is None:
+            return math.inf
+        left = self.deadline - time.monotonic()
+        kept = 0.0 if share == 1 else EVALUATIONS * self.baseline.seconds
+        return max(0.0, min(share * left, left - kept))
 
     def native_ratio(self, trial: Trial) -> float | None:
         """The time of `trial`'s recipe in Octavo's own operators over the float model's; None
@@ -265,7 +288,9 @@ class Measurements:
         variants = (Variant(None), Variant(trial.recipe, native=True))
         doing = "timing the recipe in Octavo's own operators"
         key = digest(["native", trial.key])
-        found = self._once("native", key, Time(variants), doing, "target native", None)
+        found = self._once(
+            "native", key, Time(variants, self._limit()), doing, "target native", None
+        )
         return None if found is None else float(found[1][1])
 
     def weighed_before(self, trials: Sequence[Trial]) -> list[Trial]:
@@ -296,10 +321,17 @@ class Measurements:
         return TaskResult(*found)
 
     def _once(
-        self, kind: str, key: str, task: Task, doing: str, failure: str, otherwise: Any
+        self,
+        kind: str,
+        key: str,
+        task: Task,
+        doing: str,
+        failure: str,
+        otherwise: Any,
+        keeps: Callable[[Any], bool] = lambda found: True,
     ) -> Any:
         """What the task gives, from the history where it is there; `otherwise` where it fails,
-        with a note."""
+        with a note. It is kept in the history if `keeps` says so."""
         found = self.history.get(kind, key)
         if found is None:
             self.view.doing(doing)
@@ -308,7 +340,8 @@ class Measurements:
             if measured.error:
                 self.note(f"{failure}: {_last_line(measured)}")
                 found = otherwise
-            self._keep(kind, key, found)
+            if keeps(found):
+                self._keep(kind, key, found)
         return found
 
     def _alone(self, task: Task) -> TaskResult:

@@ -85,8 +85,13 @@ class _Whole:
                 return
 
     def _order(self, outlook: Sequence[Trial]) -> list[int]:
-        """The best first; of those that differ by chance alone the one that is named first."""
+        """The best first; of those that differ by chance alone the one that is named first.
+
+        As they are named where there was no time to time them all.
+        """
         left = [at for at, trial in enumerate(outlook) if not trial.failed]
+        if any(outlook[at].score is None for at in left):
+            return [at for at in left if not self._is_slower(outlook[at])] or left[:1]
         useful = [at for at in left if self._pays(outlook[at])]
         left, order = useful or left[:1], []
         while left:
@@ -95,6 +100,10 @@ class _Whole:
             order.append(min([leader, *equal]))
             left.remove(order[-1])
         return order
+
+    def _is_slower(self, trial: Trial) -> bool:
+        """Whether the float model is known to be better."""
+        return trial.score is not None and self.context.beats(self.context.baseline, trial)
 
     def _pays(self, trial: Trial) -> bool:
         """Whether it is better than the float model, by more than chance or by much."""

@@ -7,24 +7,25 @@ timed is built once.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import math
 import pickle
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 from octavo.errors import InputDataError, OctavoError
-from octavo.measure.benchmark import compare
 from octavo.measure.timing import time_ratios
 from octavo.recipe import Recipe
 from octavo.recipe.target import Built, Feed, Target
 from octavo.results.tuning import Approach
 from octavo.tune.evaluators import Evaluator
+from octavo.tune.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,22 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Time:
-    """Times `variants` in turns."""
+    """Times `variants` in turns, in about `limit` seconds at most, though each runs three times."""
 
     variants: tuple[Variant, ...]
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Times `variants` in turns, each opened afresh again and again, for about `seconds`."""
+    """Times `variants` in turns, each opened afresh again and again, for about `seconds`.
+
+    Nothing begins after `limit` seconds: see `Turns`.
+    """
 
     variants: tuple[Variant, ...]
     seconds: float
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class TaskResult:
     """What a task gives: its `value` (plain data), or the traceback of what went wrong.
 
     Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first one, its lower
-    and upper quartile] a variant; Compare, see `Setting.compared`; Weigh and Peak bytes; Errors
+    and upper quartile] a variant; Compare, see `Turns.compared`; Weigh and Peak bytes; Errors
     [the numbers, how many inputs each ran on].
     """
 
@@ -171,9 +177,9 @@ class Setting:
             accuracy = self.evaluator.accuracy(built, lambda: self.built(Variant(None)))
             return [accuracy, built.bytes]
         if isinstance(task, Time):
-            return self._times(task.variants)
+            return self._times(task.variants, task.limit)
         if isinstance(task, Compare):
-            return self.compared(task.variants, task.seconds)
+            return self._compared(task)
         if isinstance(task, Weigh):
             return self.built(task.variant).bytes
         if isinstance(task, Peak):
@@ -182,7 +188,7 @@ class Setting:
         feeds = self.feeds()
         return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
 
-    def _times(self, variants: Sequence[Variant]) -> list[list[float]]:
+    def _times(self, variants: Sequence[Variant], limit: float) -> list[list[float]]:
         """Each variant's seconds (over all timed inputs), and their ratio to the first one's."""
         few = len(variants) <= 2  # the float model and the one that was evaluated last
         models = [self.built(f) if few or f.recipe is None else self._build(f) for f in variants]
@@ -193,7 +199,7 @@ class Setting:
                 runs,
                 warmup=self.warmup,
                 rounds=self.rounds,
-                budget_seconds=self.time_budget / len(self.timed_feeds),
+                budget_seconds=min(self.time_budget, limit) / len(self.timed_feeds),
             )
             for i, row in enumerate(found):
                 ratio = compared.time(str(i), over="0")
@@ -202,52 +208,14 @@ class Setting:
                     row[at] *= value ** (1 / len(self.timed_feeds))
         return found
 
-    def compared(self, variants: Sequence[Variant], budget: float) -> dict[str, Any]:
-        """`seconds`, `bytes` and `errors` of each variant, and `pairs`: [a, b, the time of b over
-        that of a, the bounds of its 99% interval], a and b being places in `variants`.
+    def _compared(self, task: Compare) -> dict[str, Any]:
+        """See `Turns.compared`."""
+        self._last = None  # its memory is free
+        makers = [partial(self._opener, variant) for variant in task.variants]
+        return Turns(makers, self.timed_feeds, task.seconds, task.limit, self.seed).compared()
 
-        A variant that cannot be made or run has an error in place of figures, and is in no pair.
-        Several timed inputs share the `budget` of seconds, and count alike.
-        """
-        size: list[int | None] = [None] * len(variants)
-        seconds: list[float | None] = [None] * len(variants)
-        errors = [""] * len(variants)
-        pairs: dict[tuple[int, int], list[float]] = {}
-        share = 1 / len(self.timed_feeds)
-        with contextlib.ExitStack() as stack:
-            openers: dict[str, Callable[[], Built]] = {}
-            for at, variant in enumerate(variants):
-                try:
-                    openers[str(at)], size[at] = self._opener(variant, stack)
-                except Exception as error:  # noqa: BLE001 - whatever a runtime raises for a form
-                    errors[at] = f"{type(error).__name__}: {error}"
-            for feed in self.timed_feeds if len(openers) > 1 else ():
-                calls = {name: partial(_opened_call, o, feed) for name, o in openers.items()}
-                rows, timed = compare(calls, seconds=budget * share, seed=self.seed)
-                for one in timed:
-                    seconds[int(one.name)] = (seconds[int(one.name)] or 0.0) + one.seconds
-                for row in rows:
-                    known = pairs.setdefault((int(row.a), int(row.b)), [1.0, 1.0, 1.0])
-                    for i, value in enumerate((row.ratio, row.low, row.high)):
-                        known[i] *= value**share
-        rows_of = [[*places, *figures] for places, figures in pairs.items()]
-        return {"seconds": seconds, "bytes": size, "errors": errors, "pairs": rows_of}
-
-    def _opener(
-        self, variant: Variant, stack: contextlib.ExitStack
-    ) -> tuple[Callable[[], Built], int]:
-        """What opens the variant afresh as long as `stack` lasts, and its size; it has run once."""
-        target = self._target_of(variant)
-        calibration = self._calibration_of(variant)
-        opener = stack.enter_context(target.opener(variant.recipe, calibration))
-        built = opener()
-        for feed in self.timed_feeds:
-            built.run(feed)
-        return opener, built.bytes
-
-
-def _opened_call(opener: Callable[[], Built], feed: Feed) -> Any:
-    return _call(opener(), feed)
+    def _opener(self, variant: Variant) -> AbstractContextManager[Callable[[], Built]]:
+        return self._target_of(variant).opener(variant.recipe, self._calibration_of(variant))
 
 
 def _call(model: Built, feed: Feed) -> Any:
