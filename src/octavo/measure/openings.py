@@ -117,12 +117,17 @@ class Turn:
         return max(statistics.median(taken), 1e-9)
 
 
+def _nothing() -> None:
+    """Where nobody asks."""
+
+
 # docs/notes/tuning.md: "The value that counts is one of two openings"
 class Openings:
     """Openings of `openers`, in twos, planned so that `budget` seconds hold about a dozen twos.
 
     A first opening of each is not counted: it says how long all takes. Iterating goes on for ever.
-    `with_threads` says that opening a call makes all threads that it uses.
+    `with_threads` says that opening a call makes all threads that it uses. `on_step` is called
+    after each opening.
     """
 
     def __init__(
@@ -133,8 +138,9 @@ class Openings:
         seed: int = 0,
         *,
         with_threads: bool = False,
+        on_step: Callable[[], object] = _nothing,
     ) -> None:
-        self._openers, self._clock = openers, clock
+        self._openers, self._clock, self._on_step = openers, clock, on_step
         self._random = random.Random(seed)
         once, opening = {}, 0.0
         self._settles = False
@@ -145,6 +151,7 @@ class Openings:
             once[name] = _warmed(call, clock)
             self._settles = clock.spins() or self._settles
             del call
+            on_step()
         opening += sum(once.values())
         self._kept = one_processor if with_threads and self._settles else contextlib.nullcontext
         slot = SETTLED_SLOT if self._settles else SLOT
@@ -175,6 +182,7 @@ class Openings:
             for i in range(self.passes):
                 for name in names if i % 2 == 0 else names[::-1]:
                     seconds[name].append(self._turn(name, calls[name]))
+        self._on_step()
         return Opening(
             opened,
             {name: tuple(seconds[name]) for name in self._openers},
