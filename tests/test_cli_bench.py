@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,19 @@ def test_one_file_twice_and_alone(folder: Path, capsys: pytest.CaptureFixture[st
     alone = data(capsys, "float.onnx")
     assert alone["rows"] == []
     assert alone["models"][0]["seconds"] > 0
+
+
+def test_the_time_it_took_is_that_of_timing_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object) -> int:
+        time.sleep(0.5)
+        return 1
+
+    monkeypatch.setattr(BenchFile, "peak_memory", slow)
+    start = time.perf_counter()
+    found = data(capsys, "float.onnx")
+    assert 0 < found["seconds"] < time.perf_counter() - start - 0.5
 
 
 def test_piped_output_is_plain(folder: Path) -> None:

@@ -167,6 +167,26 @@ def test_a_bar_of_the_command_line_is_the_only_one(
     assert work(0) is not quiet
 
 
+def test_a_bar_counts_what_is_known_alone(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def drawn(bar: Progress, *told: Any) -> str:
+        bar(*told)
+        terminal.truncate(terminal.seek(0))
+        time.sleep(0.15)  # it draws ten times a second
+        return terminal.getvalue()
+
+    with progress_bar() as bar:
+        assert bar is not None
+        assert "/" not in drawn(bar, "reading", 0, 0)
+        assert "3/10" in drawn(bar, "timing", 3, 10)
+        assert "/" not in drawn(bar, "memory", 0, 0)
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_leaves_no_line(terminal: Terminal, error: type[BaseException]) -> None:
     @says_progress

@@ -70,6 +70,24 @@ def test_the_ratio_is_the_later_over_the_earlier_and_without_noise_exact() -> No
     assert timed[0].spread < 1e-9
 
 
+def test_progress_is_told_after_each_opening() -> None:
+    machine, told = Machine(0, **QUIET), []
+    openers = {name: machine.opener(0.2, opening=1) for name in "ab"}
+    (pair,), _ = compare(
+        openers,
+        seconds=8,
+        threads=2,
+        clock=machine.clock,
+        progress=lambda *what: told.append(what),
+    )
+    assert pair.openings == 4
+    assert len(told) == len(openers) + 4
+    assert {(stage, total) for stage, _, total in told} == {("timing, 2 threads", 8)}
+    done = [spent for _, spent, _ in told]
+    assert done == sorted(done)
+    assert done[0] < 3 and done[-1] == 8
+
+
 def test_clear_cases_end_early() -> None:
     machine = Machine(0, **QUIET)
     compare({"a": machine.opener(0.002), "b": machine.opener(0.002)}, clock=machine.clock)

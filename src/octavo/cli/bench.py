@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.options import (
+    NOT_BOUNDED,
     Against,
     CustomOpsOption,
     JsonOption,
@@ -51,6 +52,8 @@ class Bench:
     rows: list[Pair] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    took: float = 0.0
+    """Seconds of timing alone."""
 
     def add_ort(self, stack: contextlib.ExitStack) -> None:
         """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
@@ -102,6 +105,7 @@ class Bench:
         from octavo.core.feeds import batch
         from octavo.measure.benchmark import compare
 
+        start = time.perf_counter()
         pairs, timed = compare(
             {file.name: file.opener(feed, threads) for file, feed in given},
             seconds=self.seconds,
@@ -111,6 +115,7 @@ class Bench:
             progress=self.progress,
             with_threads=True,
         )
+        self.took += time.perf_counter() - start
         self.rows += pairs
         for (file, feed), one in zip(given, timed, strict=True):
             self._say(f"memory of {file.name}", 0)
@@ -172,7 +177,7 @@ def bench(
         typer.Option(
             metavar="S",
             help="About how many seconds each shape and number of threads is timed at most; it "
-            "ends earlier once all is clear. Models that take seconds to open or run take longer.",
+            f"ends earlier once all is clear. {NOT_BOUNDED} does quantizing for --against.",
         ),
     ] = 30.0,
     plot: Annotated[
@@ -199,7 +204,6 @@ def bench(
         counts = threads_of(threads)
         check_places([Path(model) for model in models], plot=plot)
         asked = {text.replace(" ", ""): shape_of(text) for text in shape} or {"": {}}
-        start = time.perf_counter()
         with contextlib.ExitStack() as stack:
             progress = stack.enter_context(progress_bar())
             if progress is not None:
@@ -209,7 +213,7 @@ def bench(
                 timing.add_ort(stack)
             for text, sizes in asked.items():
                 timing.time(text, sizes, counts)
-        took, notes = time.perf_counter() - start, tuple(dict.fromkeys(timing.notes))
-        found = Benchmark(tuple(timing.rows), tuple(timing.timed), took, notes)
+        notes = tuple(dict.fromkeys(timing.notes))
+        found = Benchmark(tuple(timing.rows), tuple(timing.timed), timing.took, notes)
         show(found, json=json)
         write_plot(plot, lambda: speeds_plot(found))

@@ -19,6 +19,7 @@ from octavo.cli.options import (
     show,
 )
 from octavo.cli.places import check_places, plot_option, write_plot
+from octavo.core.progress import Progress, quiet
 from octavo.errors import OptionError
 from octavo.files.checkpoints import names_checkpoint
 from octavo.front_ends import names_torch, need_torch
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from octavo.results.comparison import Comparison
 
 
-def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
+def compared(
+    floating: str, quantized: Path, inputs: Path | None, progress: Progress = quiet
+) -> Comparison:
     """Compares two ONNX files, or a PyTorch model by name with what was saved of it."""
     of_torch = names_torch(floating)
     saved = quantized.suffix == ".safetensors" or names_checkpoint(str(quantized))
@@ -46,10 +49,10 @@ def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
         from octavo.torch.comparing.saved_models import compare_saved
 
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for the report
-            return compare_saved(floating, quantized, inputs)
+            return compare_saved(floating, quantized, inputs, progress)
     from octavo.onnx import compare as compare_files
 
-    return compare_files(Path(floating), quantized, inputs)
+    return compare_files(Path(floating), quantized, inputs, progress=progress)
 
 
 def compare(
@@ -81,14 +84,16 @@ def compare(
     before it add. Nothing is quantized here: the numbers are those of INT8 as it is. They go to
     stdout; no file is written but PICTURE.
     """
-    from octavo.report.terminal import working
+    from octavo.report.terminal import progress_bar
 
     with exit_codes(), operators(custom_ops, floating):
         from octavo.report.plots.errors import errors_plot
 
         taken = [Path(floating), quantized, *([inputs] if inputs else [])]
         check_places(taken, plot=plot)
-        with working("comparing layer by layer"):
-            found = compared(floating, quantized, inputs)
+        with progress_bar() as bar:
+            progress = bar or quiet
+            progress("comparing layer by layer", 0, 0)
+            found = compared(floating, quantized, inputs, progress)
         show(found, verbose=verbose, json=json)
         write_plot(plot, lambda: errors_plot(found))

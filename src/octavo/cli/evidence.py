@@ -101,7 +101,7 @@ class _Measured:
     def compare(self) -> None:
         """Layer by layer."""
         self.progress("comparing layer by layer", 0, 0)
-        self.comparison = compared(self.floating, self.quantized, self.how.inputs)
+        self.comparison = compared(self.floating, self.quantized, self.how.inputs, self.progress)
 
     def time_files(self) -> None:
         """ONNX files, and what ONNX Runtime's own function makes of the float one."""
@@ -110,7 +110,6 @@ class _Measured:
         from octavo.results.evidence import FLOAT, QUANTIZED
 
         shape = shape_of(self.how.shape) if self.how.shape else {}
-        start = perf_counter()
         files = [BenchFile(Path(self.floating), FLOAT), BenchFile(self.quantized, QUANTIZED)]
         bench = Bench(files, self.how.budget, self.progress)
         try:
@@ -122,15 +121,16 @@ class _Measured:
                 bench.time(self.how.shape, shape, [self.how.threads], given)
         finally:
             self.notes += bench.notes
-        took = perf_counter() - start
-        self.benchmark = Benchmark(tuple(bench.rows), tuple(bench.timed), took)
+        self.benchmark = Benchmark(tuple(bench.rows), tuple(bench.timed), bench.took)
 
     def _compare_ort(self, bench: Bench) -> None:
         from octavo.onnx.comparing.compare import compare_outputs
 
         if bench.ort is not None:
             self.progress("comparing ONNX Runtime's own int8", 0, 0)
-            self.ort = compare_outputs(self.floating, bench.ort.path, self.how.inputs)
+            self.ort = compare_outputs(
+                self.floating, bench.ort.path, self.how.inputs, progress=self.progress
+            )
 
     def time_saved(self) -> None:
         """A PyTorch model and what was saved of it. ONNX Runtime has no part in it."""
@@ -143,8 +143,8 @@ class _Measured:
         from octavo.torch.comparing.saved_models import timed_pair
 
         self.notes.append("ONNX Runtime's own int8 is not timed: the model is a PyTorch module")
-        start = perf_counter()
         pair = timed_pair(self.floating, self.quantized, self.how.inputs)
+        start = perf_counter()
         rows, timed = compare(
             {FLOAT: pair.floating, QUANTIZED: pair.quantized},
             seconds=self.how.budget,

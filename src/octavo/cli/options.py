@@ -112,6 +112,11 @@ FormatOption = Annotated[
         "DynamicQuantizeLinear/DequantizeLinear pairs, per tensor, for other runtimes.",
     ),
 ]
+NOT_BOUNDED = (
+    "Each model is opened five times at least, however long that takes. Making up inputs, and "
+    "measuring memory in a process for each model, come on top, as"
+)
+"""What `--seconds` does not bound; more may follow."""
 QUANTIZED_HELP = "What was made of it: .onnx of either target, .safetensors, or a folder."
 ComparedInputsOption = Annotated[
     Path | None,

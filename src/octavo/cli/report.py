@@ -17,6 +17,7 @@ import typer
 
 from octavo.cli.evidence import SECONDS, How, evidence
 from octavo.cli.options import (
+    NOT_BOUNDED,
     QUANTIZED_HELP,
     ComparedInputsOption,
     CustomOpsOption,
@@ -152,7 +153,8 @@ def report(
         float | None,
         typer.Option(
             metavar="S",
-            help=f"About how long models are timed at most. Default: {SECONDS:g}.",
+            help=f"About how many seconds models are timed at most. {NOT_BOUNDED} do "
+            f"comparing and quantizing with ONNX Runtime. Default: {SECONDS:g}.",
             show_default=False,
         ),
     ] = None,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from octavo.errors import OptionError
 from octavo.measure.openings import Call, Clock, Opener, Opening, Openings
 from octavo.results.benchmark import Benchmark, Pair, Timed
+from octavo.results.words import count
 
 SECONDS = 30.0
 FEW = 8  # twos of openings, for which ranks are 99% sure
@@ -43,7 +44,8 @@ def bench(
     Args:
         callables: by name, or in a list, whose entries are named "0", "1", ..
         seconds: about what it may take, if calls are short; it ends earlier where all intervals are
-            narrow. Each call is made at least ten times, however long that takes.
+            narrow. Each call is made at least ten times, however long that takes, and each
+            callable opened five times where it is `fresh`.
         fresh: each callable makes what is timed, a callable itself, and is called again and again:
             `lambda: partial(copy.deepcopy(model), x)`. Where weights lie in memory changes a
             model's speed by some percent, and one copy of each cannot tell that from a difference
@@ -91,15 +93,22 @@ def compare(
     """
     clock = clock or Clock()
     begin = clock.wall()
-    openings = Openings(openers, seconds, clock, seed, with_threads=with_threads, limit=limit)
+    said = "" if threads is None else f", {count(threads, 'thread')}"
+
+    def tell() -> None:
+        if progress is not None:
+            spent = min(round(clock.wall() - begin), round(seconds))
+            progress(f"timing{said}", spent, max(1, round(seconds)))
+
+    openings = Openings(
+        openers, seconds, clock, seed, with_threads=with_threads, limit=limit, on_step=tell
+    )
     pairs = list(itertools.combinations(openers, 2))
     found: list[tuple[Opening, Opening]] = []
     first = clock.wall()
     for two in openings:
         found.append(two)
         now = clock.wall()
-        if progress is not None:
-            progress("timing", min(round(now - begin), round(seconds)), round(seconds))
         over = now + (now - first) / len(found) > begin + seconds
         if len(found) >= 2 and (over or len(found) >= MOST or _precise(found, pairs)):
             break

@@ -117,6 +117,10 @@ class Turn:
         return max(statistics.median(taken), 1e-9)
 
 
+def _nothing() -> None:
+    """Where nobody asks."""
+
+
 # docs/notes/tuning.md: "The value that counts is one of two openings"
 class Openings:
     """Openings of `openers`, in twos, planned so that `budget` seconds hold about a dozen twos.
@@ -124,7 +128,7 @@ class Openings:
     A first opening of each is not counted: it says how long all takes. Iterating goes on until
     `limit` seconds are over, after which nothing is opened and no turn begins: openings that are
     not whole by then are dropped. `with_threads` says that opening a call makes all threads that it
-    uses.
+    uses. `on_step` is called after each opening.
     """
 
     def __init__(
@@ -136,8 +140,9 @@ class Openings:
         *,
         with_threads: bool = False,
         limit: float = math.inf,
+        on_step: Callable[[], object] = _nothing,
     ) -> None:
-        self._openers, self._clock = openers, clock
+        self._openers, self._clock, self._on_step = openers, clock, on_step
         self._end = clock.wall() + limit
         self._random = random.Random(seed)
         once, opening = {}, 0.0
@@ -151,6 +156,7 @@ class Openings:
             once[name] = _warmed(call, clock)
             self._settles = clock.spins() or self._settles
             del call
+            on_step()
         opening += sum(once.values())
         self._kept = one_processor if with_threads and self._settles else contextlib.nullcontext
         slot = SETTLED_SLOT if self._settles else SLOT
@@ -195,6 +201,7 @@ class Openings:
                     if self._is_over():
                         return None
                     seconds[name].append(self._turn(name, calls[name]))
+        self._on_step()
         return Opening(
             opened,
             {name: tuple(seconds[name]) for name in self._openers},

@@ -109,12 +109,20 @@ def progress_bar() -> Iterator[Progress | None]:
             yield advance
 
 
+class _Done(rich_progress.MofNCompleteColumn):
+    """`3/10`, and nothing where nobody knows of how many."""
+
+    def render(self, task: rich_progress.Task) -> Text:
+        """Of one bar."""
+        return Text("") if task.total is None else super().render(task)
+
+
 @contextlib.contextmanager
 def _bar() -> Iterator[Progress]:
     bar = rich_progress.Progress(
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
-        rich_progress.MofNCompleteColumn(),
+        _Done(),
         rich_progress.TimeElapsedColumn(),
         console=console(stderr=True),
         transient=True,
@@ -123,7 +131,8 @@ def _bar() -> Iterator[Progress]:
         task = bar.add_task("starting", total=None)
 
         def advance(stage: str, done: int, total: int) -> None:
-            bar.update(task, description=stage, completed=done, total=total or None)
+            bar.tasks[0].total = total or None  # update() leaves it where it is given None
+            bar.update(task, description=stage, completed=done)
 
         yield advance
 

@@ -125,7 +125,8 @@ class Timed(Data):
 class Benchmark(Result):
     """All pairs, and the models themselves, in the order in which they were given.
 
-    `seconds` is what it all took; `notes` say what is not as asked.
+    `seconds` is what timing took, without what comes before and after it; `notes` say what is not
+    as asked.
     """
 
     rows: tuple[Pair, ...]

@@ -101,10 +101,14 @@ def compare(
 
 
 def compare_outputs(
-    float_model: str | Path, quantized_model: str | Path, inputs: CheckInputs | None = None
+    float_model: str | Path,
+    quantized_model: str | Path,
+    inputs: CheckInputs | None = None,
+    *,
+    progress: Progress = quiet,
 ) -> Comparison:
     """As `compare`, without the layers, which takes a fraction of the time."""
-    found = _outputs(Path(float_model), Path(quantized_model), inputs, quiet)
+    found = _outputs(Path(float_model), Path(quantized_model), inputs, progress)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from octavo.core.progress import Progress, quiet
 from octavo.recipe import Report
 from octavo.recipe.target import Feed
 from octavo.results.comparison import Comparison
@@ -23,7 +24,9 @@ Call = Callable[[], object]
 Opener = Callable[[], Call]
 
 
-def compare_saved(factory: str, saved: Path, inputs: Path | None) -> Comparison:
+def compare_saved(
+    factory: str, saved: Path, inputs: Path | None, progress: Progress = quiet
+) -> Comparison:
     """Compares what `factory` (`module:name`) makes with the model in `saved`.
 
     `inputs` is a .npz file (one run) or a .jsonl file (one run a line) by the names of forward's
@@ -36,7 +39,7 @@ def compare_saved(factory: str, saved: Path, inputs: Path | None) -> Comparison:
     caller = Caller(floating)
     calls = [caller.arguments(feed) for feed in _feeds(floating, factory, inputs)]
     kind = "made up" if inputs is None else "given"
-    found = compare_calls(floating, quantized, calls, kind)
+    found = compare_calls(floating, quantized, calls, kind, progress)
     return replace(found, float_model=factory, quantized_model=str(saved))
 
 
