@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.core.cpu import release, saturates
 from octavo.core.ort_library import custom_ops_library
@@ -14,6 +14,7 @@ from octavo.files.metadata import metadata
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+S = TypeVar("S")
 _PRECISION = "session.x64quantprecision"
 UNKNOWN_OPERATOR = (
     "If the operator is of another library, name it: sess_options with which it is registered, or "
@@ -39,8 +40,21 @@ def session(
     Raises ModelError for what is not a model, needs a newer ONNX Runtime or cannot be opened.
     """
     import onnxruntime as ort
+
+    return open_as(ort.InferenceSession, path, providers, sess_options)
+
+
+def open_as(
+    kind: type[S],
+    path: str | os.PathLike[str],
+    providers: Sequence[Any] | None = None,
+    sess_options: ort.SessionOptions | None = None,
+) -> S:
+    """What `session` gives, as a `kind` of onnxruntime.InferenceSession."""
+    import onnxruntime as ort
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+    make: Any = kind
     said = metadata(path)
     _refuse_misfit(path, said, ort.__version__)
     options = ort.SessionOptions() if sess_options is None else sess_options
@@ -52,9 +66,10 @@ def session(
         e for e in vars(state).values() if isinstance(e, type) and issubclass(e, Exception)
     )
     try:
-        return ort.InferenceSession(
+        opened: S = make(
             os.fspath(path), options, providers=list(providers or ["CPUExecutionProvider"])
         )
+        return opened
     except refusals as error:
         raise ModelError(
             f"{os.fspath(path)}: ONNX Runtime {ort.__version__} cannot open it: {error}. "

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from octavo.tune.api import tune as tune
     from octavo.tune.goals import Criterion as Criterion
     from octavo.tune.goals import Objective as Objective
+    from octavo.tune.inc import common as common
     from octavo.tune.inc.config import Config as Config
     from octavo.tune.inc.load import load_config as load_config
     from octavo.tune.inc.quantization import Quantization as Quantization
@@ -33,6 +34,7 @@ _HOME = {
     "Status": "octavo.results.tuning",
     "Trial": "octavo.results.tuning",
     "TuneResult": "octavo.results.tuning",
+    "common": "octavo.tune.inc.common",
     "load_config": "octavo.tune.inc.load",
     "tune": "octavo.tune.api",
 }
@@ -45,6 +47,7 @@ __all__ = [
     "Status",
     "Trial",
     "TuneResult",
+    "common",
     "load_config",
     "tune",
 ]
@@ -53,4 +56,5 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'octavo.tune' has no attribute {name!r}; it has {__all__}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    home = importlib.import_module(_HOME[name])
+    return home if name == "common" else getattr(home, name)

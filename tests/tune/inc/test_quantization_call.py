@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -13,7 +14,7 @@ import torch
 from octavo.errors import OptionError
 from octavo.recipe import load_recipe
 from octavo.results.tuning import Status
-from octavo.tune import Quantization
+from octavo.tune import Quantization, common
 from tests.onnx.helpers import normal, run, save
 from tests.tune.searchable import WIDTH, model
 
@@ -96,6 +97,121 @@ def test_what_users_of_tune_have_is_there_too(
     before = len(calls)
     assert again.fit().result.best.words == result.best.words
     assert len(calls) == before  # nothing is evaluated twice
+
+
+def test_an_eval_func_of_neural_compressors_day_runs(tmp_path: Path) -> None:
+    """It opens the model's bytes itself, and reads the graph's inputs."""
+    path = save(model(), tmp_path / "model.onnx")
+    loader = Loader(path)
+    seen: list[int] = []
+
+    def evaluate(given: Any) -> float:
+        stored = given.SerializeToString()
+        assert stored is not given
+        seen.append(len(stored))
+        session = onnxruntime.InferenceSession(stored, providers=["CPUExecutionProvider"])
+        feed = {given.graph.input[0].name: loader.x}
+        (y,) = session.run(None, feed)
+        assert np.array_equal(y, given.run(None, feed)[0])
+        return float(np.mean(np.argmax(y, axis=1) == loader.label))
+
+    quantizer = Quantization(conf(tmp_path))
+    quantizer.model = common.Model(onnx.load(path))
+    quantizer.eval_func = evaluate
+    assert quantizer.fit().result.status is Status.MET
+    assert min(seen) < seen[0]  # the quantized model's bytes, not the float one's
+
+
+def test_bytes_of_target_native_are_refused(tmp_path: Path) -> None:
+    """Whatever only they tell of it: ONNX Runtime would not open them."""
+    quantizer = Quantization(conf(tmp_path), target="native")
+    quantizer.model = save(model(bad=None), tmp_path / "model.onnx")
+    quantizer.eval_func = lambda session: float(len(session.SerializeToString()) > 0)
+    found = quantizer.fit()
+    assert (
+        "call model.run(None, inputs), or search without target native"
+        in found.result.trials[0].error
+    )
+    with pytest.raises(AttributeError, match="no attribute 'grph'"):
+        found.model.grph  # noqa: B018
+
+
+def test_common_is_as_scripts_have_it(tmp_path: Path) -> None:
+    class Samples:
+        """A data set: a sample an index, without a batch axis."""
+
+        def __init__(self, x: Any, label: Any) -> None:
+            self.x, self.label = x, label
+
+        def __len__(self) -> int:
+            return len(self.x)
+
+        def __getitem__(self, at: int) -> Any:
+            return {"x": self.x[at]}, self.label[at]
+
+    class Right:
+        """A metric: the share of right classes."""
+
+        def __init__(self, least: int) -> None:
+            self.least = least
+
+        def reset(self) -> None:
+            self.seen: list[Any] = []
+
+        def update(self, predictions: Any, labels: Any) -> None:
+            self.seen.append(np.argmax(predictions[0], axis=1) == labels)
+
+        def result(self) -> float:
+            right = np.concatenate(self.seen)
+            assert len(right) >= self.least
+            return float(np.mean(right))
+
+    path = save(model(), tmp_path / "model.onnx")
+    all_of_them = Loader(path)
+    quantizer = Quantization(conf(tmp_path))
+    quantizer.model = common.Model(str(path))
+    quantizer.eval_dataloader = common.DataLoader(
+        Samples(all_of_them.x, all_of_them.label), batch_size=150
+    )
+    quantizer.metric = common.Metric(Right, least=400)
+    result = quantizer.fit().result
+    assert result.status is Status.MET
+    assert result.baseline.accuracy == 1
+    assert common.Metric("topk", k=5) == ("topk", {"k": 5})
+
+
+def test_a_data_loader_gives_batches_of_any_samples() -> None:
+    pairs = [(np.full(3, i, np.float32), i) for i in range(5)]
+    sizes = [x.shape for x, _ in common.DataLoader(iter_of(pairs), batch_size=2)]
+    assert sizes == [(2, 3), (2, 3), (1, 3)]
+    discarded = common.DataLoader(pairs, batch_size=2, last_batch="discard")
+    assert [label.tolist() for _, label in discarded] == [[0, 1], [2, 3]]
+    assert [*common.DataLoader(pairs, batch_size=None)] == pairs
+    texts = common.DataLoader([((1, [2, 3]), "a"), ((4, [5, 6]), "b")], batch_size=2)
+    ((one, (two, three)), names) = next(iter(texts))
+    assert (one.tolist(), two.tolist(), three.tolist(), names) == (
+        [1, 4],
+        [2, 5],
+        [3, 6],
+        ["a", "b"],
+    )
+    assert next(iter(common.DataLoader(pairs, batch_size=5, collate_fn=len))) == 5
+    with pytest.raises(OptionError, match="sampler is not done here"):
+        common.DataLoader(pairs, sampler=[1])
+    with pytest.raises(OptionError, match="batch_size=0"):
+        common.DataLoader(pairs, batch_size=0)
+    with pytest.raises(OptionError, match="allowed: rollover, discard"):
+        common.DataLoader(pairs, last_batch="drop")
+
+
+class iter_of:
+    """A data set that is only iterable, as often as wanted."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
 
 
 @pytest.mark.parametrize(

@@ -8,20 +8,30 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
+from google.protobuf.message import EncodeError
 
 from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
-from octavo.errors import InputDataError, ModelError, OutputError, did_you_mean, listed
+from octavo.errors import (
+    InputDataError,
+    ModelError,
+    OptionError,
+    OutputError,
+    did_you_mean,
+    listed,
+)
 from octavo.files.staging import output_error
+from octavo.ir import DOMAIN
 from octavo.onnx.custom_ops import CustomOps, libraries_in_force, session_options
 from octavo.onnx.read.map_types import as_array
-from octavo.onnx.session import session
+from octavo.onnx.session import open_as
 from octavo.recipe import Report
 from octavo.recipe.target import Built, Feed
 
@@ -84,14 +94,47 @@ class Scratch:
             raise output_error(error, self.folder) from error
 
 
-def open_session(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSession:
+class ModelSession(ort.InferenceSession):  # type: ignore[misc]
+    """A session that also has what accuracy functions of Neural Compressor ask of a ModelProto:
+    its fields, such as `graph`, and `SerializeToString()`.
+
+    `proto` makes the model again, when that is asked for.
+    """
+
+    proto: Callable[[], onnx.ModelProto] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in onnx.ModelProto.DESCRIPTOR.fields_by_name and self.proto is not None:
+            return getattr(self.proto(), name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as ModelProto has it
+        """The model as bytes, which `onnxruntime.InferenceSession` opens.
+
+        Raises OptionError where it does not: for Octavo's own operators, and above 2 GB.
+        """
+        assert self.proto is not None
+        what = "this is an open session: call model.run(None, inputs)"
+        model = self.proto()
+        if any(opset.domain == DOMAIN for opset in model.opset_import):
+            raise OptionError(
+                "onnxruntime.InferenceSession alone cannot open a model of target native, and "
+                f"{what}, or search without target native"
+            )
+        try:
+            return bytes(model.SerializeToString())
+        except (EncodeError, ValueError):
+            raise OptionError(f"a model of 2 GB or more has no bytes, and {what}") from None
+
+
+def open_session(path: str | os.PathLike[str], threads: int | None) -> ModelSession:
     """A session on a file, float or quantized. None leaves the threads to ONNX Runtime.
 
     Raises ModelError.
     """
     settings = {} if threads is None else {"intra_op_num_threads": threads}
     with session_options(**settings) as options:
-        return session(path, sess_options=options)
+        return open_as(ModelSession, path, sess_options=options)
 
 
 def built_session(runner: ort.InferenceSession, size: int, report: Report | None = None) -> Built:

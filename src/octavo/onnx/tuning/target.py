@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from octavo.onnx.read.load import Origin, Source, load
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.sessions import (
+    ModelSession,
     Scratch,
     built_session,
     feed_by_name,
@@ -170,8 +172,7 @@ class OnnxTarget:
 
     def float_model(self) -> Built:
         """The unmodified model, opened."""
-        with self.opener(None) as opened:
-            return opened()
+        return self._opened(None, None)
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
         """The quantized model, opened and not compared with the float one.
@@ -179,8 +180,22 @@ class OnnxTarget:
         With `calibration` by ONNX Runtime's static quantizer. Where every layer stays float, the
         float model itself.
         """
+        return self._opened(recipe, calibration)
+
+    def _opened(self, recipe: Recipe | None, calibration: Sequence[Feed] | None) -> Built:
         with self.opener(recipe, calibration) as opened:
-            return opened()
+            built = opened()
+        built.model.proto = partial(self._proto, recipe, calibration)
+        return built
+
+    def _proto(self, recipe: Recipe | None, calibration: Sequence[Feed] | None) -> onnx.ModelProto:
+        with Scratch() as place:
+            if recipe is not None:
+                self._write(recipe, calibration, place)
+            if place.model.exists():
+                return onnx.load(place.model)
+            with self._float_file() as path:
+                return onnx.load(path)
 
     @contextmanager
     def opener(
@@ -197,7 +212,7 @@ class OnnxTarget:
             with self._float_file() as path:
                 yield lambda: built_session(self._open(path), self._source.bytes)
 
-    def _open(self, path: Path) -> ort.InferenceSession:
+    def _open(self, path: Path) -> ModelSession:
         with self._custom_ops.in_force():
             return open_session(path, self._threads)
 
