@@ -139,6 +139,13 @@ def suggest(name: str, known: Iterable[str], suffix: str = "") -> str:
 
 
 def brief(error: BaseException, limit: int = 300) -> str:
-    """The text of another library's error on one line, cut where it is long."""
-    text = " ".join(str(error).split())
+    """The text of another library's error on one line, cut where it is long; of one without a
+    text its type."""
+    text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[:limit] + " ..."
+
+
+def typed(error: BaseException) -> str:
+    """As `brief`, behind the error's type: `KeyError: 'x'`."""
+    kind, text = type(error).__name__, brief(error)
+    return kind if text == kind else f"{kind}: {text}"

@@ -298,7 +298,7 @@ def test_a_command_that_would_say_nothing_new_is_left_out() -> None:
 def test_what_is_in_memory_gets_no_command() -> None:
     module = replace(REPORT, target="torch", source="BertModel", output="")
     assert commands(module, Evidence()) == [
-        "import octavo.torch; print(octavo.torch.compare(float_model, model, *inputs))",
+        "import octavo.torch; print(octavo.torch.compare(float_model, model, **batch))",
         "octavo.torch.save(model, 'model.safetensors')",
     ]
     proto = replace(REPORT, source="(ModelProto)")

@@ -238,8 +238,8 @@ Tensors  90.4 MB -> 22.9 MB (3.9x smaller)
 Check    skipped: no inputs to compare with
 Took     1.2 s
 Verdict  Check before you ship: it was not compared with the float model
-Next     Compare it on inputs of yours.
-         import octavo.torch; print(octavo.torch.compare(float_model, model, *inputs))"""
+Next     Compare it on a batch of yours: inputs by the names that forward gives them.
+         import octavo.torch; print(octavo.torch.compare(float_model, model, **batch))"""
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import UserDict
 from typing import Any
 
 import numpy as np
@@ -283,6 +284,15 @@ def test_a_model_of_other_sizes_is_refused() -> None:
         compare(mlp(), quantize_dynamic(other), torch.randn(5, 32))
 
 
+def test_an_error_without_a_text_is_named() -> None:
+    class Odd(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            raise AttributeError
+
+    with pytest.raises(InputDataError, match="on these inputs: AttributeError; give inputs that"):
+        compare(Odd(*mlp()), quantize_dynamic(Odd(*mlp())), torch.randn(5, 32))
+
+
 class Masked(nn.Module):
     """Tokens of which a mask hides some: y [b, t, 16] and pooled [b, 8]."""
 
@@ -293,6 +303,21 @@ class Masked(nn.Module):
     def forward(self, x: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         y = self.up(x)
         return {"y": y, "pooled": self.pooler(y[:, 0])}
+
+
+class OfFeatures(Masked):
+    """As a model of sentence-transformers, which takes a mapping."""
+
+    def forward(self, features: dict[str, Tensor], x: None = None) -> dict[str, Tensor]:  # type: ignore[override]
+        return super().forward(features["x"], features["attention_mask"])
+
+
+def test_a_mapping_that_forward_takes_stays_one() -> None:
+    model = OfFeatures().eval()
+    batch = {"x": torch.randn(2, 8, 24), "attention_mask": torch.ones(2, 8)}
+    assert len(compare(model, quantize_dynamic(model), batch).outputs) == 2
+    with pytest.raises(InputDataError, match=r"TypeError: .*unexpected keyword argument 'z'"):
+        compare(Masked(), quantize_dynamic(Masked().eval()), {**batch, "z": batch["x"]})
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
@@ -307,6 +332,7 @@ def test_padding_counts_for_nothing(left: bool) -> None:
     quantized = quantize_dynamic(model)
     whole = compare(model, quantized, x, torch.ones_like(mask))
     found = compare(model, quantized, x, attention_mask=mask)
+    assert compare(model, quantized, UserDict(x=x, attention_mask=mask)) == found
     hidden = int((mask == 0).sum())
     assert (whole.padding, found.padding) == (0, hidden)
     before, layer = by_name(whole)["up"], by_name(found)["up"]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from octavo.core.cpu import release
-from octavo.errors import ModelError, OctavoError, brief
+from octavo.errors import ModelError, OctavoError, typed
 
 TORCH = "2.13.0"
 """The PyTorch that Octavo is tested with."""
@@ -150,7 +150,7 @@ def what_is_wrong(*modules: str, load: bool = True) -> str:
         except Exception as error:  # noqa: BLE001 - a broken package may raise anything
             return (
                 f"{package.module}, which is installed and does not load: "
-                f"{type(error).__name__}: {brief(error)}. Install it again: "
+                f"{typed(error)}. Install it again: "
                 f"{pip_install(package.module, again=True)}"
             )
     return ""

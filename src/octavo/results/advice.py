@@ -137,8 +137,8 @@ def _in_python(judged: Judgement) -> Iterator[Advice]:
         yield Advice("See why each layer stays float.", "print(octavo.torch.inspect(float_model))")
         return
     yield Advice(
-        "Compare it on inputs of yours.",
-        "import octavo.torch; print(octavo.torch.compare(float_model, model, *inputs))",
+        "Compare it on a batch of yours: inputs by the names that forward gives them.",
+        "import octavo.torch; print(octavo.torch.compare(float_model, model, **batch))",
     )
     yield Advice("Save it.", "octavo.torch.save(model, 'model.safetensors')")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.recipe import Recipe
+from octavo.recipe import Recipe, Verification
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.hub.checkpoint import find_checkpoint
@@ -143,6 +143,9 @@ def test_samples_are_what_the_result_is_compared_on(
     assert run("quantize", str(folder), "-o", str(out), *given, "--json") == 0
     check = json.loads(capsys.readouterr().out)["verification"]
     assert (check["status"], check["inputs"], check["runs"]) == ("passed", "given", 6)
+    kept = report(load(LLAMA, out))
+    assert kept.verification == Verification.from_dict(check)
+    assert "Check    passed: error against the float model" in str(kept)
     assert run("compare", str(folder), str(out), *given, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["inputs"], found["runs"]) == ("given", 6)

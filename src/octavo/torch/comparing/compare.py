@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from octavo.core.padding import Padding
 from octavo.core.progress import Progress, quiet, shown
-from octavo.errors import InputDataError, ModelError, brief
+from octavo.errors import InputDataError, ModelError, typed
 from octavo.results.accumulate import LayerErrors, Output
 from octavo.results.comparison import (
     Comparison,
@@ -43,7 +43,8 @@ def compare(
 ) -> Comparison:
     """Runs both modules on the same inputs and says how far apart they are, and where.
 
-    `inputs` and `keywords` are forward's arguments. Layers are those of `octavo.torch.inspect`;
+    `inputs` and `keywords` are forward's arguments; one mapping by the names of its parameters,
+    such as a tokenizer's batch, stands for keywords. Layers are those of `octavo.torch.inspect`;
     each quantized one is fed what the float model feeds it, and its numbers are those of
     `quantized_module` as it is: nothing is quantized here. A float model in training mode is run
     in eval mode; neither module is changed.
@@ -52,10 +53,21 @@ def compare(
     model fails, AlreadyQuantizedError for a quantized float_module, InputDataError where the float
     model does not take the inputs.
     """
+    call: Call = (inputs, keywords)
+    if len(inputs) == 1 and not keywords and _holds_arguments(float_module, inputs[0]):
+        call = ((), dict(inputs[0]))
     with shown("comparing") as progress:
-        return compare_calls(
-            float_module, quantized_module, [(inputs, keywords)], progress=progress
-        )
+        return compare_calls(float_module, quantized_module, [call], progress=progress)
+
+
+def _holds_arguments(model: nn.Module, given: Any) -> bool:
+    """Whether it is a mapping by parameters of forward, and not one that forward itself takes."""
+    if not isinstance(given, Mapping):
+        return False
+    known = inspect.signature(model.forward).parameters.values()
+    single = [p for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [p for p in single if p.default is p.empty and p.name not in given]
+    return not missing and any(p.name in given for p in single)
 
 
 def compare_calls(
@@ -132,7 +144,7 @@ def _called(model: nn.Module, call: Call, kind: type[Exception], what: str) -> A
     try:
         return model(*args, **keywords)
     except Exception as error:
-        said = f"{type(error).__name__}: {brief(error)}"
+        said = typed(error)
         raise kind(
             f"{what} ({type(model).__name__}) fails on these inputs: {said}; give inputs that its "
             "forward takes"

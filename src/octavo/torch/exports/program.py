@@ -17,7 +17,7 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass, InlinePass
 from torch import nn
 
-from octavo.errors import ModelError, brief
+from octavo.errors import ModelError, typed
 
 DOMAIN = "octavo"
 
@@ -117,4 +117,4 @@ def _cause(error: BaseException) -> str:
     """What the exporter wraps in errors of its own, on one line."""
     while type(error).__module__.startswith("torch.onnx.") and error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {brief(error)}".rstrip(" .:")
+    return typed(error).rstrip(" .:")

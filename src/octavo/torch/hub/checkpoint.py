@@ -26,6 +26,7 @@ from octavo.errors import (
     brief,
     listed,
     suggest,
+    typed,
 )
 from octavo.files.checkpoints import CONFIG, INDEX, MODULES, PARTS, WEIGHTS
 from octavo.torch.files.factories import skeleton
@@ -177,9 +178,7 @@ class Checkpoint:
             with quiet_libraries():
                 made = self.loader(self.folder, dtype=dtype)
         except Exception as error:  # whatever transformers raises of a checkpoint
-            raise ModelError(
-                f"{self.name}: transformers cannot load it: {type(error).__name__}: {brief(error)}"
-            ) from error
+            raise ModelError(f"{self.name}: transformers cannot load it: {typed(error)}") from error
         return made.eval()
 
 

@@ -15,7 +15,7 @@ from octavo.core.kernels import cpu_features
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.core.ort_library import custom_ops_library
 from octavo.core.padding import Padding, of_tokens
-from octavo.errors import ModelError, VerificationError, brief
+from octavo.errors import ModelError, VerificationError, brief, typed
 from octavo.recipe import Verification
 from octavo.torch.hub.export_parts import Example, Part
 
@@ -97,8 +97,7 @@ def _outputs(part: Part, example: Example) -> list[Array]:
             found = part.module(*example.values())
     except Exception as error:  # whatever a model's own code raises
         raise ModelError(
-            f"{type(part.module.model).__name__} fails on {_shapes(example)}: "
-            f"{type(error).__name__}: {brief(error)}"
+            f"{type(part.module.model).__name__} fails on {_shapes(example)}: {typed(error)}"
         ) from error
     return [tensor.float().numpy() for tensor in found]
 

@@ -17,7 +17,7 @@ import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, GgufTensor
 from octavo.checkpoints.gguf_reader import names_made_once
-from octavo.errors import ModelError, brief
+from octavo.errors import ModelError, typed
 
 Floats = npt.NDArray[Any]
 
@@ -45,7 +45,7 @@ class Place:
         except Exception as error:  # whatever transformers' conversions raise
             raise ModelError(
                 f"{self.name}: transformers cannot convert it from a GGUF file: "
-                f"{type(error).__name__}: {brief(error)}; give the float checkpoint"
+                f"{typed(error)}; give the float checkpoint"
             ) from error
         if found.shape != probe.shape or not np.array_equal(np.sort(found[:, 0]), probe[:, 0]):
             return None

@@ -18,6 +18,7 @@ from octavo.torch.hub.folder_check import SampleCheck
 from octavo.torch.hub.gguf_checkpoint import find_either
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.samples import read_samples
+from octavo.torch.layers.base import REPORT
 from octavo.torch.plan import selected
 from octavo.torch.quantize import quantize_dynamic, report
 
@@ -64,18 +65,19 @@ def quantize_folder(
             model, checked = _rounded_with(
                 found, chosen, inputs, error_feedback, verify=verify, progress=progress
             )
+        told = report(model)
+        if checked is not None:  # which the files of the folder hold, too
+            told = model.__dict__[REPORT] = replace(told, verification=checked)
         with staging:
             progress("saving", 0, 0)
             found.write_others(staging.path)
             part = staging.path / found.folder.relative_to(found.root)
             model.save_pretrained(part)
-            told = report(model)
             made = replace(
                 told,
                 source=found.name,
                 output=str(out),
                 model_bytes_before=found.bytes,
-                verification=checked or told.verification,
                 seconds=perf_counter() - start,
             )
             (staging.path / MARK).write_text(made.to_json(), encoding="utf-8")

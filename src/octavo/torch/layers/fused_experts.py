@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from octavo.errors import brief
+from octavo.errors import typed
 
 PARTS = ("up", "down")
 """An expert's two products."""
@@ -79,7 +79,7 @@ def difference(module: Any, gate: Gate) -> str:
         try:
             found = module(given, index, shares).float().cpu()
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-            return f"its forward fails on two rows ({type(error).__name__}: {brief(error)})"
+            return f"its forward fails on two rows ({typed(error)})"
         wanted = []
         for row, i in zip(rows, experts, strict=True):
             x = row

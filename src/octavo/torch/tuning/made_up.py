@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from octavo.core.feeds import Shapes, fitting_shapes
-from octavo.errors import InputDataError, brief, did_you_mean, listed
+from octavo.errors import InputDataError, did_you_mean, listed, typed
 from octavo.recipe.target import Feed
 from octavo.torch.hub.made_up_calls import call_plan
 from octavo.torch.tuning.calls import Caller
@@ -103,7 +103,7 @@ class _Guesses:
                     return feeds
                 found = "it gives no finite numbers"
             except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
-                found = f"{type(error).__name__}: {brief(error)}"
+                found = typed(error)
             self.reason = self.reason or found
         return []
 
