@@ -14,6 +14,7 @@
     <!-- plot: NAME -->                 a picture of `benchmarks.docs.plots`, light and dark
     <!-- example: NAME -->              a program of `examples`, without its command line
     <!-- command line -->               every command with its options
+    <!-- names: PACKAGE -->             what a package offers, a name a line
 
 A new mark needs no end: `python -m benchmarks.docs` writes it.
 """
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from benchmarks.docs import figures
 from benchmarks.docs.commands import reference
+from benchmarks.docs.names import names
 from benchmarks.docs.plots import picture
 from benchmarks.docs.programs import body
 from benchmarks.docs.summary import summary
@@ -52,6 +54,7 @@ _FILLINGS: dict[str, Callable[[str, str], Iterable[str]]] = {
     "plot": lambda name, _: picture(name),
     "example": body,
     "command line": lambda *_: reference(),
+    "names": names,
 }
 _MARK = re.compile(rf"<!-- ({'|'.join(_FILLINGS)})(?:: ([^:]+?))?(?:: (.+?))? -->")
 

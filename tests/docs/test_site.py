@@ -221,6 +221,7 @@ def test_reference_pages_show_names_that_modules_of_the_same_name_hide(page: Pat
     text = page.read_text()
     (module, *others) = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
     assert text.startswith(f"# {module}\n")
+    assert f"<!-- names: {module} -->\n" in text  # in a clone there is no more to see
     for name in getattr(importlib.import_module(module), "__all__", ()):
         if name in submodules(module) and not (DOCS / "api" / f"{name}.md").exists():
             assert f"{module}.{name}.{name}" in others
