@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from octavo.core import cpu
 from octavo.core.cpu import saturates, uses_vnni
 
 AVX2 = {"sse2", "fma", "f16c", "avx2"}
@@ -35,3 +36,15 @@ AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
 )
 def test_which_processors_lose_bits(features: set[str], vnni: bool, loses_bits: bool) -> None:
     assert (uses_vnni(features), saturates(features)) == (vnni, loses_bits)
+
+
+def test_a_processor_has_its_maker_s_name_where_the_system_tells_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = "vendor_id : AuthenticAMD\nmodel name\t: AMD EPYC  9R14\nmodel name\t: another\n"
+    monkeypatch.setattr(cpu, "_cpuinfo", lambda: told)
+    assert cpu.processor_name() == "AMD EPYC 9R14"
+    assert cpu.made_by_amd()
+    monkeypatch.setattr(cpu, "_cpuinfo", lambda: "")
+    assert cpu.processor_name() == cpu.platform.machine()
+    assert cpu.usable_processors() >= 1

@@ -100,6 +100,7 @@ BENCHMARK = Benchmark(
         timed(ORT, 0.0056, 22_900_000),
     ),
     31.4,
+    machine="a CPU, 2 processors",
 )
 
 

@@ -88,6 +88,11 @@ SENTENCES = {
         "3.9x smaller (90.4 MB to 23.1 MB). Whether it is faster than float cannot be told, too "
         "noisy: it takes 0.700 to 1.300 of the time.",
     ),
+    "faster, who knows how much": (
+        evidence(benchmark=benchmark(0.3, 0.5), comparison=None, ort=None),
+        "2.2x to 6.7x as fast as float (noisy: time it again with more --seconds) and 3.9x smaller "
+        "(90.4 MB to 23.1 MB).",
+    ),
     "worse than theirs": (
         evidence(benchmark=None, ort=comparison(worst=0.0007)),
         "3.0 times the error of ONNX Runtime's own int8 at its default of one scale a tensor "
@@ -121,8 +126,8 @@ def test_a_report_with_evidence() -> None:
     (summary,) = page.all("p", **{"class": "summary"})
     assert summary.text == (
         "It is 3.9x smaller (90.4 MB to 23.1 MB), 1.92x as fast as the float model and 99.8% like "
-        "it in its outputs: check it before you ship it, because most of the error comes from one "
-        "layer, fc5."
+        "it in its worst output last_hidden_state: check it before you ship it, because most of "
+        "the error comes from one layer, fc5."
     )
     assert verdict_of(page) == (
         SENTENCES["all"][1]
@@ -137,7 +142,7 @@ def test_a_report_with_evidence() -> None:
     assert tiles == {
         "Speed": ["1.92x", "8.10 ms to 4.21 ms, 99% interval 1.90x to 1.94x"],
         "Size": ["23.1 MB", "3.9x smaller, float 90.4 MB"],
-        "Error": ["0.0021", "ONNX Runtime's own int8: 0.053; SQNR 23.8 dB"],
+        "Error": ["0.0021", "ONNX Runtime's own int8 of its defaults: 0.053; SQNR 23.8 dB"],
         "Top-1 agreement": [
             "98.4%",
             "same largest number as float; ONNX Runtime's own int8: 98.4%",
@@ -225,7 +230,9 @@ def test_models_beside_each_other() -> None:
     widths = [cell.all("i")[0].attrs["style"] for cell in column(table, "size")]
     assert widths == ["width:100.0%", "width:25.6%", "width:25.3%"]
     intro = table.all("p", **{"class": "intro"})[0].words()
-    assert "Timed for 31.4 s, inputs ids=1x128, mask=1x128, 1 thread." in intro
+    assert (
+        "Timed for 31.4 s on a CPU, 2 processors, inputs ids=1x128, mask=1x128, 1 thread." in intro
+    )
     assert "over 3 runs on inputs given" in intro
 
 
@@ -240,6 +247,20 @@ def test_what_the_interval_allows_to_say(ratio: float, within: float, said: str)
     (tag,) = column(section(page, "beside"), "time / float")[1].all("span")[:1]
     assert said in tag.words()
     assert heading(page).startswith("!" if said == "slower" else "✓")
+
+
+@pytest.mark.parametrize(
+    ("target", "cpu", "said"),
+    [("native", "vnni", "any x86-64 or ARM"), ("portable", "vnni", "vnni"), ("torch", "", None)],
+)
+def test_the_processors_of_a_file_are_those_that_run_it(
+    target: str, cpu: str, said: str | None
+) -> None:
+    page = parsed(report_html(replace(layer_report(), target=target, cpu=cpu)))
+    run = section(page, "run").words()
+    assert (
+        "Processors" not in run if said is None else f"Processors{said}" in run.replace(" ", "", 0)
+    )
 
 
 def test_several_shapes_are_several_rows() -> None:

@@ -195,6 +195,7 @@ def bench(
     """
     with exit_codes(), operators(custom_ops, *models):
         from octavo.cli.bench_models import bench_models
+        from octavo.measure.benchmark import machine
         from octavo.report.plots.speeds import speeds_plot
         from octavo.report.terminal import progress_bar
         from octavo.results.benchmark import Benchmark
@@ -214,6 +215,6 @@ def bench(
             for text, sizes in asked.items():
                 timing.time(text, sizes, counts)
         notes = tuple(dict.fromkeys(timing.notes))
-        found = Benchmark(tuple(timing.rows), tuple(timing.timed), timing.took, notes)
+        found = Benchmark(tuple(timing.rows), tuple(timing.timed), timing.took, notes, machine())
         show(found, json=json)
         write_plot(plot, lambda: speeds_plot(found))

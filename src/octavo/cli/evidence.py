@@ -105,6 +105,7 @@ class _Measured:
 
     def time_files(self) -> None:
         """ONNX files, and what ONNX Runtime's own function makes of the float one."""
+        from octavo.measure.benchmark import machine
         from octavo.onnx.bench import BenchFile
         from octavo.results.benchmark import Benchmark
         from octavo.results.evidence import FLOAT, QUANTIZED
@@ -121,7 +122,9 @@ class _Measured:
                 bench.time(self.how.shape, shape, [self.how.threads], given)
         finally:
             self.notes += bench.notes
-        self.benchmark = Benchmark(tuple(bench.rows), tuple(bench.timed), bench.took)
+        self.benchmark = Benchmark(
+            tuple(bench.rows), tuple(bench.timed), bench.took, machine=machine()
+        )
 
     def _compare_ort(self, bench: Bench) -> None:
         from octavo.onnx.comparing.compare import compare_outputs
@@ -137,7 +140,7 @@ class _Measured:
         if self.comparison is None:
             raise OptionError("it could not be compared")  # it may well fail in each call
         from octavo.core.feeds import batch, shape_text
-        from octavo.measure.benchmark import compare
+        from octavo.measure.benchmark import compare, machine
         from octavo.results.benchmark import Benchmark
         from octavo.results.evidence import FLOAT, QUANTIZED
         from octavo.torch.comparing.saved_models import timed_pair
@@ -152,4 +155,4 @@ class _Measured:
             shape=shape_text(pair.feed),
             progress=self.progress,
         )
-        self.benchmark = Benchmark(rows, timed, perf_counter() - start)
+        self.benchmark = Benchmark(rows, timed, perf_counter() - start, machine=machine())

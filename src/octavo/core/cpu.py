@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Iterable
@@ -27,11 +28,28 @@ def saturates(features: Iterable[str]) -> bool:
 
 def made_by_amd() -> bool:
     """Whether the system says that this processor is one of AMD's."""
+    return "AuthenticAMD" in (_cpuinfo() or platform.processor())  # Windows names the maker there
+
+
+def processor_name() -> str:
+    """`AMD EPYC 9R14`; the architecture where the system does not say it, as on ARM."""
+    found = re.search(r"^model name\s*:(.+)$", _cpuinfo(), re.MULTILINE)
+    return " ".join(found[1].split()) if found else platform.machine()
+
+
+def usable_processors() -> int:
+    """How many logical ones this process may use."""
     try:
-        told = Path("/proc/cpuinfo").read_text("utf-8")
-    except OSError:  # not Linux; Windows names the maker here
-        told = platform.processor()
-    return "AuthenticAMD" in told
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # not Linux
+        return os.cpu_count() or 1
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
+    except OSError:  # not Linux
+        return ""
 
 
 def release(version: str) -> tuple[int, ...]:

@@ -12,6 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from octavo.core.cpu import processor_name, usable_processors
+from octavo.core.kernels import isa
 from octavo.errors import OptionError
 from octavo.measure.openings import Call, Clock, Opener, Opening, Openings
 from octavo.results.benchmark import Benchmark, Pair, Timed
@@ -67,7 +69,17 @@ def bench(
         timed = tuple(
             replace(one, load_seconds=None, load_low=None, load_high=None) for one in timed
         )
-    return Benchmark(rows, timed, clock.wall() - start)
+    return Benchmark(rows, timed, clock.wall() - start, machine=machine())
+
+
+def machine() -> str:
+    """`AMD EPYC 9R14, 2 processors, kernels avx512vnni`: the processors are those it may use."""
+    try:
+        table = f"kernels {isa()}"
+    except ValueError:  # OCTAVO_ISA names another; the models ran without Octavo's kernels
+        table = ""
+    processors = count(usable_processors(), "processor")
+    return ", ".join(filter(None, (processor_name(), processors, table)))
 
 
 def compare(

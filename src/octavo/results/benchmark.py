@@ -36,6 +36,9 @@ were seen to differ by more than their intervals allow.
 TELLS = 0.03
 """An interval with equality inside that reaches further than 3% from it tells nothing."""
 
+WIDE = 1.25
+"""Bounds that are this many times apart are told in place of the ratio between them."""
+
 
 class Verdict(str, Enum):
     """What may be said of the second model of a pair, seen from the first."""
@@ -76,6 +79,11 @@ class Pair(Data):
     def within(self) -> float:
         """How far from 1 the interval reaches."""
         return max(self.high - 1, 1 - self.low)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the interval is too wide for its middle to be told alone."""
+        return self.high > WIDE * self.low
 
     @property
     def verdict(self) -> Verdict:
@@ -126,13 +134,14 @@ class Benchmark(Result):
     """All pairs, and the models themselves, in the order in which they were given.
 
     `seconds` is what timing took, without what comes before and after it; `notes` say what is not
-    as asked.
+    as asked; `machine` is where it was (`AMD EPYC 9R14, 2 processors, kernels avx512vnni`).
     """
 
     rows: tuple[Pair, ...]
     models: tuple[Timed, ...]
     seconds: float
     notes: tuple[str, ...] = ()
+    machine: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -142,6 +151,7 @@ class Benchmark(Result):
             "confidence": CONFIDENCE,
             "seconds": self.seconds,
             "notes": list(self.notes),
+            "machine": self.machine,
         }
 
     def page(self, verbose: bool = False) -> Page:
@@ -225,8 +235,9 @@ def times(x: float) -> str:
 
 
 def _footnote(found: Benchmark) -> str:
+    place = f" on {clean(found.machine)}" if found.machine else ""
     return (
-        f"Timed in turns for {duration(found.seconds)}. Latency is the median of a run, spread the "
-        f"distance of its quartiles. Intervals hold {CONFIDENCE:.0%} of the time; differences "
-        f"below {SMALLEST:.1%} are not called so."
+        f"Timed in turns for {duration(found.seconds)}{place}. Latency is the median of a run, "
+        f"spread the distance of its quartiles. Intervals hold {CONFIDENCE:.0%} of the time; "
+        f"differences below {SMALLEST:.1%} are not called so."
     )

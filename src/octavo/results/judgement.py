@@ -139,8 +139,13 @@ def worst_error(found: Comparison | None) -> float | None:
     return None if worst is None else _error_of(worst)
 
 
+AGAIN = "noisy: time it again with more --seconds"
+
+
 def speedup(pair: Pair) -> str:
-    """`1.92x`: how many times as fast the second model is."""
+    """`1.92x`: how many times as fast the second model is; `1.7x to 6.6x` where nobody knows."""
+    if pair.wide:
+        return f"{1 / pair.high:.1f}x to {1 / pair.low:.1f}x"
     return f"{1 / pair.ratio:.2f}x"
 
 
@@ -257,10 +262,19 @@ def _facts(
     elif pair.verdict is Verdict.SAME:
         yield "as fast as the float model"
     else:
-        yield f"{speedup(pair)} as fast as the float model"
+        noisy = f" ({AGAIN})" if pair.wide else ""
+        yield f"{speedup(pair)} as fast as the float model{noisy}"
     alike = _alike(report, evidence)
     if alike is not None:
-        yield f"{alike} like it in its outputs"
+        yield f"{alike} like it in its {_compared_outputs(evidence.comparison)}"
+
+
+def _compared_outputs(found: Comparison | None) -> str:
+    """`output last_hidden_state`: which ones `_alike` speaks of."""
+    worst = worst_output(found)
+    if found is None or worst is None:
+        return "outputs"
+    return f"{'worst ' if len(found.outputs) > 1 else ''}output {words.name(worst.name)}"
 
 
 def _alike(report: Report | None, evidence: Evidence) -> str | None:

@@ -152,6 +152,8 @@ def _named(model: _Model, evidence: Evidence) -> Cell:
     found, file = evidence.comparison, ""
     if found is not None and model.name != ORT:
         file = clean(found.float_model if model.name == FLOAT else found.quantized_model)
+    if model.name == ORT:
+        file = "with its defaults"
     return Cell(_NAMES[model.name], detail=", ".join(filter(None, (file, model.where))))
 
 
@@ -222,7 +224,10 @@ def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
     if found is not None and found.models:
         first = found.models[0]
         place = "" if any(m.where for m in models) else conditions(first.shape, first.threads)
-        yield f"Timed for {duration(found.seconds)}{f', {place}' if place else ''}."
+        if first.threads is None:
+            place = ", ".join(filter(None, (place, "threads as the runtime chooses")))
+        on = f" on {clean(found.machine)}" if found.machine else ""
+        yield f"Timed for {duration(found.seconds)}{on}{f', {place}' if place else ''}."
     else:
         yield "Nothing was timed."
     if compared is not None:

@@ -207,7 +207,9 @@ def _files(evidence: Evidence | None) -> Iterator[tuple[str, str]]:
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "Recipe", clean(report.recipe.get("name", "custom"))
     yield "Target", clean(report.target)
-    if report.cpu:
+    if report.target == "native":
+        yield "Processors", "any x86-64 or ARM, with Octavo's library"
+    elif report.cpu:
         yield "Processors", clean(report.cpu)
     if report.quant_format:
         yield "Format", clean(report.quant_format)

@@ -10,7 +10,7 @@ from octavo.results import words
 from octavo.results.benchmark import CONFIDENCE, Pair, Verdict, times
 from octavo.results.comparison import Comparison
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
-from octavo.results.judgement import speedup, worst_error, worst_output
+from octavo.results.judgement import AGAIN, speedup, worst_error, worst_output
 from octavo.results.words import number, size
 
 ORT_NAME = "ONNX Runtime's own int8"
@@ -92,8 +92,9 @@ def _clauses(evidence: Evidence, before: int | None, after: int | None) -> Itera
 
 def _speed(pair: Pair, other: str) -> str:
     sure = "" if other == _THAT else f"{CONFIDENCE:.0%} interval "  # said once
+    bounds = f"{sure}{interval(pair)}"
     return {
-        Verdict.FASTER: f"{speedup(pair)} as fast as {other} ({sure}{interval(pair)})",
+        Verdict.FASTER: f"{speedup(pair)} as fast as {other} ({AGAIN if pair.wide else bounds})",
         Verdict.SLOWER: f"slower than {other}: it takes {times(pair.ratio)} times as long "
         f"({sure}{times(pair.low)} to {times(pair.high)})",
         Verdict.SAME: f"as fast as {other} (no difference seen, within {pair.within:.1%})",
@@ -149,7 +150,8 @@ def speed_tile(evidence: Evidence) -> Tile | None:
     if pair.verdict is Verdict.NOISY:
         return Tile("Speed", "unclear", f"{both}too noisy to tell: {interval(pair)} of float's")
     value = "as float" if pair.verdict is Verdict.SAME else speedup(pair)
-    detail = f"{both}{CONFIDENCE:.0%} interval {interval(pair)}"
+    sure = f"{CONFIDENCE:.0%} interval {interval(pair)}"
+    detail = f"{both}{AGAIN if pair.wide else sure}"
     return Tile("Speed", value, detail, share(pair.ratio))
 
 
@@ -158,7 +160,7 @@ def error_tiles(evidence: Evidence) -> Iterator[Tile]:
     worst, error = worst_output(evidence.comparison), worst_error(evidence.comparison)
     if worst is not None and worst.difference is not None and error is not None:
         theirs = worst_error(evidence.ort)
-        against = "" if theirs is None else f"{ORT_NAME}: {_error_text(theirs)}"
+        against = "" if theirs is None else f"{ORT_NAME} of its defaults: {_error_text(theirs)}"
         sqnr = f"SQNR {words.decibels(worst.difference.sqnr_db)}"
         detail = "; ".join(filter(None, (against, sqnr if math.isfinite(error) else "")))
         yield Tile("Error", _error_text(error), detail)
