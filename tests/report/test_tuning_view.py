@@ -72,7 +72,7 @@ def test_plain_lines_where_stderr_is_no_terminal() -> None:
         """\
 tuning model.onnx: auto, objective performance, 12 layers; """
         """at most 1% of the float model's accuracy lost; at most 100 trials and 1 min 0 s
-the float model: accuracy 0.915, 8.10 ms, 90.4 MB
+the float model: accuracy 0.915, 90.4 MB
 ranked 2 layers with 13 model runs; the most sensitive: fc3 0.21, fc1 0.012
 trial 1: int8, all 12 layers: accuracy 0.8312, loss 9.16%, 4.05 ms, 2.00x as fast, 22.5 MB, """
         """nearest so far
@@ -90,6 +90,16 @@ trial 5: int8, fc3 in blocks of 32: failed: ValueError: no labels
 note: latency is noisy
 """
     )
+
+
+def test_a_trials_line_has_the_float_time_that_its_ratio_is_of() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    with TuningView(console) as view:
+        view.baseline(replace(BASELINE, latency=0.6))
+        view.trial(replace(BEST, latency=0.486, float_latency=0.814, time_ratio=0.6), best=True)
+    first, second = written(console).splitlines()
+    assert "600" not in first
+    assert ", 814 ms -> 488 ms, 1.67x as fast, " in second
 
 
 def test_each_plain_line_is_flushed_as_the_trial_ends() -> None:

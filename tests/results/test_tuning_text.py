@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from octavo.report.html import tuning_html
 from octavo.report.terminal import show
 from octavo.results.trial_words import (
     Bound,
@@ -20,7 +22,7 @@ from octavo.results.trial_words import (
     traceback_lines,
     versus_float,
 )
-from octavo.results.tuning import Approach, Status, Stop, TuneResult
+from octavo.results.tuning import Approach, Status, Stop, Trial, TuneResult
 from octavo.results.tuning_page import last_line, verdict
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED, TRACEBACK, result
 
@@ -153,6 +155,66 @@ def test_why_it_ended_is_said_where_it_is_known(stop: Stop | None) -> None:
     lines = [line for line in result(stop=stop).text().splitlines() if line.startswith("Ended")]
     assert len(lines) == (stop is not None)
     assert result(stop=stop) == TuneResult.from_dict(result(stop=stop).to_dict())
+
+
+def test_an_end_without_a_timeout_says_how_to_search_on() -> None:
+    more = "give a timeout (tuning.exit_policy.timeout) to search on"
+    first = result(stop=Stop.ENDED, timeout=0.0, trials=(MISSED, BEST))
+    assert (
+        f"Ended     at the first recipe that met the criterion (timeout 0); {more}" in first.text()
+    )
+    several = result(stop=Stop.ENDED, timeout=0.0)
+    assert f"Ended     by itself (timeout 0); {more}" in several.text()
+    assert "nothing was left" in result(stop=Stop.ENDED, timeout=60.0).text()
+
+
+def test_whole_recipes_that_were_timed_are_shown_with_what_became_of_them() -> None:
+    def timed(words: str, ratio: float, width: float = 0.01, **changes: object) -> Trial:
+        low, high = ratio - width, ratio + width
+        one = replace(BEST, index=0, words=words, key=words, accuracy=None, loss=None, meets=False)
+        how: dict[str, object] = {"time_ratio": ratio, "time_low": low, "time_high": high}
+        return replace(one, score=ratio, **how | changes)  # type: ignore[arg-type]
+
+    shown = result(
+        timed=(
+            timed("int8", 0.52, key=BEST.key),
+            timed("float16", 1.2),
+            timed("int4", 0.3),
+            timed("int4-128", 0.4, error=TRACEBACK),
+            timed("int8-block", 0.6),
+            timed("int8-accurate", 0.515),
+        )
+    )
+    lines = shown.text().split("Whole recipes, timed in turns before any was evaluated\n")[1]
+    rows = [re.split(r"  +", line) for line in lines.split("\n\n")[0].splitlines()]
+    assert rows[0] == ["recipe", "time", "99% interval", "size", "what became of it"]
+    assert [(row[0], row[2], row[4]) for row in rows[1:]] == [
+        ("int4", "0.29 to 0.31", "not evaluated: hardly more exact than one that missed"),
+        ("int8-accurate", "0.51 to 0.53", "not evaluated: no better than trial 2, which met"),
+        ("int8", "0.51 to 0.53", "evaluated: trial 2"),
+        ("int8-block", "0.59 to 0.61", "not evaluated: no better than trial 2, which met"),
+        ("float16", "1.19 to 1.21", "not evaluated: no better than the float model"),
+        ("int4-128", "0.39 to 0.41", "cannot be run: ValueError: no labels"),
+    ]
+    assert shown == TuneResult.from_dict(shown.to_dict())
+    html = tuning_html(shown)
+    assert "not evaluated: no better than trial 2, which met" in html
+    stopped = result(status=Status.TIMED_OUT, timed=(timed("int4", 0.3),))
+    assert "the search ended before its turn" in stopped.text()
+
+
+def test_a_gain_is_no_negative_loss() -> None:
+    gained = replace(BEST, accuracy=0.9224, loss=-0.0083)
+    assert "(gained 0.83%)" in result(best=gained).text()
+    assert "gained 0.83%, at least 2% asked" in result(best=gained, bound=-0.02).text()
+    assert "loss 0.328%, a gain of at least 2% asked" in result(bound=-0.02).text()
+
+
+def test_a_table_leaves_long_lists_of_layers_out() -> None:
+    names = ", ".join(f"encoder.layer.{i}" for i in range(9))
+    long = replace(MET, words=f"int8, 9 of 12 layers float: {names}; 2 layers in 8 bits: a, b")
+    row = next(x for x in result(trials=(BEST, long)).text().splitlines() if x.startswith("    3"))
+    assert "int8, 9 of 12 layers float; 2 layers in 8 bits  " in row
 
 
 @pytest.mark.parametrize(

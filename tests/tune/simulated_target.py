@@ -41,6 +41,7 @@ class Simulated:
 
     label = "simulated"
     output_suffix = ".onnx"
+    threads = None
 
     def layers(self) -> list[Layer]:
         return [layer(f"fc{i}") for i in range(len(self.damage))]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from octavo.core.packages import need
+from octavo.core.packages import all_of, need
 from octavo.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
@@ -63,8 +63,6 @@ def check_places(
     """
     from octavo.files.staging import Staging
 
-    if page is not None:
-        need(f"{page_option} needs", "jinja2", error=OptionError)
     others = list(taken)
     for named, path, suffixes in (
         ("--recipe-out", recipe, (".yaml", ".yml")),
@@ -79,8 +77,17 @@ def check_places(
             raise OptionError(f"{named}: {path} is named twice: give each file a name of its own")
         Staging(path, [other for other in others if other.is_file()])
         others.append(path)
-    if plot is not None:
-        need("--plot needs", "matplotlib", error=OptionError)
+    asked = [(page_option, "jinja2")] * (page is not None)
+    asked += [("--plot", "matplotlib")] * (plot is not None)
+    if asked:
+        verb = "needs" if len(asked) == 1 else "need"
+        what = all_of([option for option, _ in asked])
+        need(f"{what} {verb}", *(module for _, module in asked), error=OptionError)
+
+
+def say_written(path: Path) -> None:
+    """Says so on stderr: stdout is the result's."""
+    print(f"{path} is written", file=sys.stderr)  # noqa: T201
 
 
 def write_plot(path: Path | None, draw: Callable[[], Plot | None]) -> None:
@@ -94,4 +101,4 @@ def write_plot(path: Path | None, draw: Callable[[], Plot | None]) -> None:
         print(f"{path} is not written: nothing was measured that it could show", file=sys.stderr)  # noqa: T201
         return
     write_bytes(path, plot.png() if path.suffix.lower() == ".png" else plot.svg().encode())
-    print(f"{path} is written", file=sys.stderr)  # noqa: T201
+    say_written(path)

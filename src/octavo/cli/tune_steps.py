@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli import options
+from octavo.cli.places import say_written
 from octavo.core.packages import need
 from octavo.errors import OptionError
 from octavo.front_ends import names_factory, names_torch, refuse_gguf, target_of
@@ -30,6 +31,7 @@ def write_page(result: TuneResult, page: Path, shapes: Sequence[str], threads: i
     from octavo.results.tuning import Status
 
     write_html(tuning_html(result), page)  # whatever comes of measuring
+    say_written(page)
     if result.output and result.status is not Status.INTERRUPTED:
         shape = shapes[0] if shapes else ""
         timed = result.best.time_ratio is not None  # by the search, in turns

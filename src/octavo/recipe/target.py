@@ -48,6 +48,10 @@ class Target(Protocol):
     def output_suffix(self) -> str:
         """How the file that `save` writes ends: `.onnx`, `.safetensors`."""
 
+    @property
+    def threads(self) -> int | None:
+        """Of a run; None where the runtime chooses."""
+
     def fingerprint(self) -> str:
         """A digest of the float model and of what `build` depends on beside the recipe."""
 

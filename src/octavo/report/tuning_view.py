@@ -87,11 +87,13 @@ class TuningView:
         *,
         bound: float | None = None,
         relative: bool = False,
+        timed: str = "",
     ) -> None:
         """The search begins; it ends `deadline_seconds` from now.
 
         `criterion` and `objective` are words, or print as such. `bound` is the largest loss that
-        meets the criterion, `relative` says that losses are shares.
+        meets the criterion, `relative` says that losses are shares. `timed` are the inputs and
+        threads of the runs that are timed.
         """
         self._began, self._bound = self._clock(), say.Bound(bound, relative)
         self._max_trials = max_trials
@@ -103,7 +105,8 @@ class TuningView:
         limits = f"at most {count(max_trials, 'trial')}"
         if deadline_seconds is not None:
             limits += f" and {words.duration(deadline_seconds)}"
-        self._changed(f"{self._title}; {limits}")
+        timed = f"; timed: {timed}" if timed else ""
+        self._changed(f"{self._title}; {limits}{timed}")
 
     def doing(self, text: str) -> None:
         """What is being done now, such as `ranking 37 layers`; shown by the table alone."""
@@ -210,10 +213,22 @@ def _line(trial: Trial, bound: say.Bound, best: bool) -> str:
         if column.heading == say.RATIO:
             said += [say.versus_float(trial)] * bool(trial.index)
             continue
-        plain = column.heading in ("latency", "size")
+        if column.heading == "latency":
+            said += _latency(trial)
+            continue
+        plain = column.heading == "size"
         said.append(column.text(trial) if plain else f"{column.heading} {column.text(trial)}")
     mark = say.outcome(trial, best)
     return f"{who}: {', '.join(said + [mark] * bool(mark))}{' so far' * best}"
+
+
+def _latency(trial: Trial) -> list[str]:
+    """`814 ms -> 486 ms`: with the float model's time beside this trial, which is never its time
+    alone. So the float model's own line has none."""
+    if trial.float_latency is None:
+        return [words.latency(trial.latency)] if trial.index else []
+    taken = say.seconds_of(trial, trial.float_latency)
+    return [f"{words.latency(trial.float_latency)} -> {words.latency(taken)}"]
 
 
 def _clock(seconds: float) -> str:

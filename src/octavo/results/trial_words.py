@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LEAST = 0.001  # of losses, in percent or not: less is nothing that an evaluation could tell
 _LONG = re.compile(rf"[^\s,;]{{{WIDTH + 1},}}")
+_CELL = 60  # columns of a recipe that names its layers
 RATIO = "time"
 """The column of times over the float model's."""
 
@@ -62,6 +63,11 @@ class Bound:
     def text(self) -> str:
         """The bound itself, such as `1%`."""
         return "" if self.value is None else f"{_number(self.value * self._scale):g}{self._unit}"
+
+    @property
+    def gain(self) -> str:
+        """What a negative bound asks to gain, such as `2%`."""
+        return "" if self.value is None else Bound(-self.value, self.relative).text
 
     @property
     def _scale(self) -> float:
@@ -117,6 +123,12 @@ def recipe(trial: Trial) -> str:
         return "the float model"
     words = _LONG.sub(lambda m: shortened([m[0]])[0], clean(trial.words)) or "(no words)"
     return f"static: {words}" if trial.is_static and "static" not in words else words
+
+
+def brief_recipe(trial: Trial) -> str:
+    """The same without the names of layers where they are many, for a table's cell."""
+    words = recipe(trial)
+    return words if len(words) <= _CELL else re.sub(r": [^;]*", "", words)
 
 
 def outcome(trial: Trial, best: bool) -> str:

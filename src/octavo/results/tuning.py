@@ -132,7 +132,11 @@ class TuneResult(Result):
     layer of the best model. `output` is the file that was written, empty without one. `bound` is
     the largest `Trial.loss` that meets the criterion (None: not known), `relative` whether it is a
     share of the float model's accuracy, `higher_is_better` False for errors. `stop` is why the
-    search ended (None: not known).
+    search ended (None: not known), `timeout` how many seconds it had (0: no clock; None: not
+    known). `timed` are the whole recipes that were timed, or weighed, before any was evaluated;
+    their `index` is 0. `native_ratio` is the best recipe's time in Octavo's own operators over the
+    float model's, where no target was chosen and that is a gain. `timed_inputs` are the inputs and
+    threads of the runs that were timed, in words.
     """
 
     status: Status
@@ -153,6 +157,10 @@ class TuneResult(Result):
     relative: bool = False
     higher_is_better: bool = True
     stop: Stop | None = None
+    timeout: float | None = None
+    timed: tuple[Trial, ...] = ()
+    native_ratio: float | None = None
+    timed_inputs: str = ""
     version: int = field(default=VERSION)
 
     @classmethod

@@ -22,10 +22,11 @@ from octavo.results import words
 from octavo.results.names import shortened
 from octavo.results.page import Part, Table, columns, facts, indented, line, noted
 from octavo.results.report_page import needs
+from octavo.results.timed_recipes import FIGURES, HEADINGS, timed_recipes, title
 from octavo.results.words import clean, count, duration, size
 
 if TYPE_CHECKING:
-    from octavo.results.tuning import Stop, Trial, TuneResult
+    from octavo.results.tuning import Trial, TuneResult
 
 STYLES = {"best": "bold green", "met": "green", "nearest": "bold yellow", "failed": "bold red"}
 _WORST = 5  # layers of the ranking that are shown
@@ -45,7 +46,7 @@ def trial_table(
         mark = say.outcome(trial, trial.index == best)
         table.add_row(
             str(trial.index) if trial.index else "float",
-            say.recipe(trial),
+            say.brief_recipe(trial),
             *(figure.text(trial) for figure in figures),
             line(mark, style=STYLES.get(mark, "")),
         )
@@ -67,6 +68,7 @@ def tuning_page(result: TuneResult) -> Iterator[Part]:
         said = f"{say.RATIO}: of a run, over the float model's, both timed in turns"
         yield line(said, style="dim")
     yield line("")
+    yield from _timed(result)
     yield from _ranking(result)
     if result.notes:
         yield from noted([clean(note) for note in result.notes])
@@ -84,6 +86,10 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
         floating = say.float_seconds((base, *result.trials))
         pair = _pair(words.latency(floating), words.latency(say.seconds_of(best, floating)))
         yield "Latency", f"{pair} a run" + (f" ({say.versus_float(best)})" if best.index else "")
+    if result.timed_inputs:
+        yield "Timed", f"a run of {result.timed_inputs}"
+    if result.native_ratio:
+        yield "Native", native_gain(result.native_ratio)
     if best.bytes is not None and base.bytes is not None:
         ratio = words.ratio(base.bytes, best.bytes)
         yield "Size", f"{size(base.bytes)} -> {size(best.bytes)} ({ratio})"
@@ -93,16 +99,33 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     tried = f"{count(len(result.trials), 'trial')}{runs} in {duration(result.seconds)}"
     yield "Search", f"{clean(result.strategy)}, objective {clean(result.objective)}: {tried}"
     if result.stop is not None:
-        yield "Ended", _why(result.stop)
+        yield "Ended", why_ended(result)
     if result.report is not None:
         yield from needs(result.report)
     yield "Wrote", clean(result.output) or "nothing"
 
 
-def _why(stop: Stop) -> str:
-    """Why the search ended."""
+def native_gain(ratio: float) -> str:
+    """What target native would give; `ratio` is its time over the float model's."""
+    return (
+        f"{1 / ratio:.2f}x as fast with target native, whose files need octavo.onnx.session; "
+        "search with it to measure its accuracy"
+    )
+
+
+def why_ended(result: TuneResult) -> str:
+    """Why the search ended; nothing where that is not known."""
+    stop, more = result.stop, "; give a timeout (tuning.exit_policy.timeout) to search on"
+    if stop is None:
+        return ""
+    first = stop is stop.FIRST_MET
+    if stop is stop.ENDED and result.status.met and result.timeout == 0:
+        if [trial.index for trial in result.trials if trial.meets] != [result.trials[-1].index]:
+            return f"by itself (timeout 0){more}"
+        first = True
+    if first:
+        return f"at the first recipe that met the criterion (timeout 0){more}"
     return {
-        stop.FIRST_MET: "at the first recipe that met the criterion, as no timeout is given",
         stop.ENDED: "by itself: nothing was left that promised more",
         stop.MAX_TRIALS: "at the largest number of trials (max_trials)",
         stop.TIME: "at the timeout",
@@ -112,6 +135,20 @@ def _why(stop: Stop) -> str:
 
 def _pair(before: str, after: str) -> str:
     return " -> ".join(filter(None, (before, after))) or "not measured"
+
+
+def _timed(result: TuneResult) -> Iterator[Part]:
+    rows = [*timed_recipes(result)]
+    if not rows:
+        return
+    yield line(title(result), style="bold")
+    shown = [at for at in range(len(HEADINGS)) if any(row[at] for row in rows)]
+    names = [HEADINGS[at] for at in shown]
+    table = columns(*names, right=[name for name in names if name in FIGURES])
+    for row in rows:
+        table.add_row(*(row[at] for at in shown))
+    yield table
+    yield line("")
 
 
 def _ranking(result: TuneResult) -> Iterator[Part]:
@@ -156,10 +193,17 @@ def bound_of(result: TuneResult) -> say.Bound:
 
 
 def lost(result: TuneResult, trial: Trial) -> str:
-    """`loss 0.33% of at most 1%`; nothing where there is no number."""
+    """`loss 0.33% of at most 1%`, `gained 0.8%, at least 2% asked`; nothing where there is no
+    number."""
     bound = bound_of(result)
     if trial.loss is None:
         return ""
+    if trial.loss < 0:
+        gained = f"gained {say.Bound(None, bound.relative).loss(-trial.loss)}"
+        asked = result.bound is not None and result.bound < 0
+        return gained + (f", at least {bound.gain} asked" if asked else "")
+    if result.bound is not None and result.bound < 0:
+        return f"loss {bound.loss(trial.loss)}, a gain of at least {bound.gain} asked"
     return f"loss {bound.loss(trial.loss)}" + (f" of at most {bound.text}" if bound.text else "")
 
 

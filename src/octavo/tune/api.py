@@ -38,6 +38,7 @@ from octavo.tune.measurements import Measurements, TimeUpError
 from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
 from octavo.tune.search import Quiet, View
 from octavo.tune.tasks import Setting
+from octavo.tune.timed_inputs import timed_inputs
 
 NATIVE_GAINS = 0.95
 """Of a portable file's time: target native is named where it takes less."""
@@ -178,6 +179,7 @@ def tune(
         runner, clock = _runners(stack, setting, workers, executor)
         measuring = Measurements(plan.criterion, plan.objective, history, runner, clock, watcher)
         loop = Loop(measuring, target.decisions, limits, seed, evaluator.agreement_only)
+        timed = timed_inputs(setting) if measuring.timed else ""
         watcher.start(
             target.label,
             str(plan.criterion),
@@ -188,31 +190,29 @@ def tune(
             limits.timeout - history.elapsed if limits.keeps_going else None,
             bound=plan.criterion.bound,
             relative=plan.criterion.relative is not None,
+            timed=timed,
         )
         if history.resumed:
             watcher.note(f"resumed: {history.resumed} measurements were there")
         status = loop.run(searches)
-        _note_native(plan, loop, status)
-        return _finished(plan, loop, status, setting, output, watcher)
+        native = _native_ratio(plan, loop, status)
+        found = _finished(plan, loop, status, setting, output, watcher)
+        return replace(found, native_ratio=native, timed_inputs=timed)
 
 
-def _note_native(plan: Plan, loop: Loop, status: Status) -> None:
-    """Says what Octavo's own operators would gain, where nobody has chosen a target."""
+def _native_ratio(plan: Plan, loop: Loop, status: Status) -> float | None:
+    """The best recipe's time in Octavo's own operators over the float model's, where nobody has
+    chosen a target and that is a gain."""
     best, measuring = loop.best, loop.measuring
     asked = status.met and measuring.timed and best.meets and not best.is_static
     if not asked or best.recipe is None or plan.target.native() is None:
-        return
+        return None
     try:
         ratio = measuring.native_ratio(best)
     except (TimeUpError, KeyboardInterrupt):
-        return
-    if ratio is not None and best.time_ratio and ratio < NATIVE_GAINS * best.time_ratio:
-        measuring.note(
-            f"target native: the same recipe took {ratio:.2f} of the float model's time in "
-            f"Octavo's own operators, {1 / ratio:.2f}x as fast. Such files need "
-            "octavo.onnx.session; search with --target native (target='native') for one whose "
-            "accuracy is measured"
-        )
+        return None
+    gains = ratio is not None and best.time_ratio and ratio < NATIVE_GAINS * best.time_ratio
+    return ratio if gains else None
 
 
 def _finished(
@@ -263,6 +263,8 @@ def _finished(
         output=written,
         notes=tuple(notes),
         stop=loop.stop,
+        timeout=loop.limits.timeout,
+        timed=tuple(loop.measuring.appraised.values()),
     )
 
 

@@ -61,6 +61,8 @@ class Measurements:
         self.baseline = Trial(0, None, "float model", "float")
         self.timed_already: dict[str, Trial] = {}
         """Trials by their keys that have a time, from a comparison before they were evaluated."""
+        self.appraised: dict[str, Trial] = {}
+        """Whole recipes by their keys, as they were timed or weighed before any was evaluated."""
 
     def elapsed(self) -> float:
         """Seconds since the search began, those before a resumption included."""
@@ -298,7 +300,9 @@ class Measurements:
 
         One that cannot be made has the error.
         """
-        return [self._scored(self._weighed_before(trial)) for trial in trials]
+        found = [self._scored(self._weighed_before(trial)) for trial in trials]
+        self.appraised.update((trial.key, trial) for trial in found)
+        return found
 
     def _weighed_before(self, trial: Trial) -> Trial:
         variant = Variant(trial.recipe, trial.approach)

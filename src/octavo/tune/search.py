@@ -127,6 +127,7 @@ class View(Protocol):
         *,
         bound: float,
         relative: bool,
+        timed: str,
     ) -> None:
         """What is searched for, and how long: `deadline_seconds` is None without a clock.
 

@@ -139,6 +139,11 @@ class OnnxTarget:
         return ".onnx"
 
     @property
+    def threads(self) -> int | None:
+        """Of each session; None leaves them to ONNX Runtime."""
+        return self._threads
+
+    @property
     def _source(self) -> Source:
         """The model as it is, to read of."""
         if self._read is None:

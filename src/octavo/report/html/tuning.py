@@ -35,8 +35,9 @@ from octavo.report.html.verdict import (
 from octavo.results import trial_words as say
 from octavo.results import words
 from octavo.results.evidence import Evidence
+from octavo.results.timed_recipes import FIGURES, HEADINGS, timed_recipes, title
 from octavo.results.tuning import Status, TuneResult
-from octavo.results.tuning_page import bound_of, lost, verdict
+from octavo.results.tuning_page import bound_of, lost, native_gain, verdict, why_ended
 from octavo.results.words import clean, count, duration, size
 
 
@@ -103,6 +104,8 @@ def _sections(result: TuneResult, evidence: Evidence | None) -> Iterator[Section
     if picture is not None:
         yield picture
     yield trials_table(result)
+    if result.timed:
+        yield _timed_table(result)
     ranked = [_ranking(result)] if result.ranking else []
     title = "Layers of the best model"
     yield from measured_sections(result.report, evidence, _sizes(result), ranked, title)
@@ -151,6 +154,12 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     yield "Best recipe", say.recipe(result.best)
     yield "Status", result.status.value
     yield "Took", duration(result.seconds)
+    if result.stop is not None:
+        yield "Ended", why_ended(result)
+    if result.timed_inputs:
+        yield "Timed", f"a run of {result.timed_inputs}"
+    if result.native_ratio:
+        yield "Native", native_gain(result.native_ratio)
     yield "Wrote", clean(result.output) or "nothing"
 
 
@@ -187,6 +196,13 @@ def trials_table(result: TuneResult) -> Table:
     if any(column.heading == say.RATIO for column in columns):
         intro += " Time is that of a run over the float model's, both timed in turns."
     return Table("trials", "Trials", headings, tuple(rows), "rows", intro=intro)
+
+
+def _timed_table(result: TuneResult) -> Table:
+    """A row a whole recipe that was timed before any was evaluated."""
+    rows = tuple(tuple(Cell(text) for text in row) for row in timed_recipes(result))
+    headings = tuple(Column(n, FIGURE) if n in FIGURES else Column(n) for n in HEADINGS)
+    return Table("timed", "Whole recipes", headings, rows, "rows", intro=f"{title(result)}.")
 
 
 def failed_trials(result: TuneResult) -> Traces | None:

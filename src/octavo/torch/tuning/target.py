@@ -45,6 +45,7 @@ class TorchTarget:
     """
 
     output_suffix = ".safetensors"
+    threads: int | None = None
 
     def __init__(
         self,
