@@ -94,7 +94,7 @@ def test_an_interrupt_ends_the_command_and_its_children(
         stderr=subprocess.PIPE,
         text=True,
         # Shells have what they start in the background ignore it, and so the tests themselves.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # one thread
     )
     end = time.monotonic() + 30
     while not (tmp_path / "inner").exists() or not (tmp_path / "inner").read_text():
