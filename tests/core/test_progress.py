@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
+import signal
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -146,6 +150,58 @@ def test_what_others_print_meanwhile_stands_on_lines_of_its_own(terminal: Termin
     shown = [line.rpartition("\r\x1b[K")[2] for line in lines]
     assert shown == ["UserWarning: careful", "50% 100%", ""]
     assert all("warns, 0 s" in line for line in lines)
+
+
+def test_a_stream_that_somebody_puts_back_later_passes_all_on(terminal: Terminal) -> None:
+    """As another thread's redirect_stderr does that begins within a call and ends after it."""
+    kept = []
+
+    @says_progress
+    def meanwhile(*, progress: Progress | None = None) -> None:
+        time.sleep(0.12)
+        kept.append(module.sys.stderr)
+
+    for _ in range(3):
+        meanwhile()
+        module.sys.stderr = kept[-1]
+    assert module.sys.stderr is not terminal
+    assert all(one.stream is terminal for one in kept)  # no chain
+    before = terminal.getvalue()
+    module.sys.stderr.write("50%")
+    assert terminal.getvalue() == f"{before}50%"
+    work(0)
+    assert module.sys.stderr is terminal
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_writes_though_a_line_was_being_drawn(terminal: Terminal) -> None:
+    @says_progress
+    def forks(*, progress: Progress | None = None) -> None:
+        time.sleep(0.12)
+        beside: Any = module.sys.stderr
+        over = threading.Event()
+
+        def draw() -> None:
+            with beside._line.lock:
+                over.wait(10)
+
+        drawing = threading.Thread(target=draw)
+        drawing.start()
+        time.sleep(0.05)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(5)
+            beside.write("from the child")
+            os._exit(0 if module._one_at_a_time.acquire(blocking=False) else 3)
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        over.set()
+        drawing.join()
+
+    statuses: list[int] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
+        forks()
+    assert statuses == [0]
 
 
 def test_of_several_threads_one_speaks(terminal: Terminal) -> None:

@@ -483,7 +483,7 @@ def test_failing_to_enter_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")]),
+        shutil.Error([("a", "PLACE/b", "[Errno 28] No space left on device: 'b'")]),
         RuntimeError("Error while serializing: No space left on device (os error 28)"),
         OutputError("PLACE/m.onnx cannot be written: No space left on device"),
     ],
@@ -494,9 +494,24 @@ def test_a_full_disk_is_said_of_the_output(error: Exception, tmp_path: Path) -> 
     with pytest.raises(OutputError) as caught, Staging(out) as staging:
         if isinstance(error, OutputError):
             raise OutputError(str(error).replace("PLACE", str(staging.files)))
+        if isinstance(error, shutil.Error):
+            error = shutil.Error([("a", str(staging.files / "b"), error.args[0][0][2])])
         raise error
     assert str(caught.value).startswith(f"{out} cannot be written: No space left on device")
     assert names(tmp_path) == []
+
+
+def test_a_file_elsewhere_is_named_by_its_own_path(tmp_path: Path) -> None:
+    """As a cache, or a log of somebody else's."""
+    log = tmp_path / "elsewhere" / "log.txt"
+    with pytest.raises(OutputError) as caught, Staging(tmp_path / "m.onnx"):
+        raise OSError(errno.ENOSPC, "No space left on device", str(log))
+    assert str(caught.value).startswith(f"{log} cannot be written: No space left on device")
+
+
+def test_a_text_that_speaks_of_a_full_disk_is_no_error_of_it(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no label"), Staging(tmp_path / "m.onnx"):
+        raise ValueError("no label 'No space left on device' in the data")
 
 
 def test_what_is_no_matter_of_the_disk_passes(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 import time
@@ -22,6 +23,16 @@ _PATIENCE = 2.0  # seconds before anything is said
 _EVERY = 0.25  # seconds between two drawings
 _CLEAR = "\r\x1b[K"
 _one_at_a_time = threading.Lock()
+
+
+def _free() -> None:
+    """In a child of a fork: the thread that draws stayed in its parent."""
+    global _one_at_a_time  # noqa: PLW0603
+    _one_at_a_time = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free)
 
 
 def quiet(stage: str, done: int, total: int) -> None:
@@ -56,17 +67,19 @@ def is_watched(stream: Any) -> bool:
 @contextlib.contextmanager
 def speaks_alone() -> Iterator[bool]:
     """Whether nobody else draws on the terminal; meanwhile nobody else will."""
-    free = _one_at_a_time.acquire(blocking=False)
+    lock = _one_at_a_time
+    free = lock.acquire(blocking=False)
     try:
         yield free
     finally:
         if free:
-            _one_at_a_time.release()
+            lock.release()
 
 
 @contextlib.contextmanager
 def shown(stage: str) -> Iterator[Progress]:
     """A progress that is shown where somebody looks; it begins with `stage`."""
+    _unwrap("stderr")
     stream = sys.stderr
     if not is_watched(stream):
         yield quiet
@@ -78,6 +91,15 @@ def shown(stage: str) -> Iterator[Progress]:
         line = _Line(stream, stage)
         with line:
             yield line.advance
+
+
+def _unwrap(name: str) -> None:
+    """Takes out of sys what lines that are gone have left there.
+
+    Somebody who redirects a stream meanwhile, in another thread, puts it back later.
+    """
+    while isinstance(stream := getattr(sys, name, None), _Beside) and stream.passes:
+        setattr(sys, name, stream.stream)
 
 
 class _Line:
@@ -94,6 +116,8 @@ class _Line:
         self._thread = threading.Thread(target=self._run, name="octavo progress", daemon=True)
         self._replaced: list[tuple[str, _Beside]] = []
         self.lock = threading.RLock()
+        self.over = False
+        """Whether it is gone: others' streams may still lead here, and pass on what they get."""
         self.in_the_way = False
         """Whether somebody else's line is not at its end yet."""
 
@@ -103,9 +127,9 @@ class _Line:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        for name, beside in self._replaced:
-            if getattr(sys, name, None) is beside:
-                setattr(sys, name, beside.stream)
+        self.over = True
+        for name, _ in self._replaced:
+            _unwrap(name)
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Says it at the next drawing."""
@@ -133,6 +157,7 @@ class _Line:
 
     def _stand_beside(self) -> None:
         for name in ("stderr", "stdout"):
+            _unwrap(name)
             stream = getattr(sys, name, None)
             if stream is self._stream or (name == "stdout" and is_watched(stream)):
                 beside = _Beside(stream, self)
@@ -149,10 +174,17 @@ class _Beside:
     """A stream that shares its terminal with a line: the line goes before a text comes."""
 
     def __init__(self, stream: Any, line: _Line) -> None:
-        self.stream, self._line = stream, line
+        self.stream, self._line, self._process = stream, line, os.getpid()
+
+    @property
+    def passes(self) -> bool:
+        """Whether no line stands there: it is gone, or was its parent's, before a fork."""
+        return self._line.over or os.getpid() != self._process
 
     def write(self, text: str) -> Any:
         """As the stream's."""
+        if self.passes:  # in a child, nobody would ever release the lock
+            return self.stream.write(text)
         with self._line.lock:
             self._line.clear()
             written = self.stream.write(text)

@@ -81,11 +81,12 @@ class StagedOutput:
         if isinstance(error, OutputError):
             said = str(error).replace(str(self.files), str(self.out.parent))
             return OutputError(said) if said != str(error) else None
-        for code in _OF_THE_DISK:
-            what = os.strerror(code)
-            if (isinstance(error, OSError) and error.errno == code) or what in str(error):
-                return output_error(OSError(code, what), self.out)
-        return None
+        found = _of_the_disk(error)
+        if found is None:
+            return None
+        if found.filename is None or Path(os.fsdecode(found.filename)).is_relative_to(self.folder):
+            return output_error(OSError(found.errno, os.strerror(found.errno or 0)), self.out)
+        return output_error(found, Path(os.fsdecode(found.filename)))
 
     def _remove(self) -> None:
         try:
@@ -147,6 +148,22 @@ class Staging(StagedOutput):
             raise
         except OSError as error:
             raise output_error(error, self.out) from error
+
+
+def _of_the_disk(error: Exception) -> OSError | None:
+    """The error of the disk that `error` is or tells of; None where it is of another kind."""
+    if isinstance(error, shutil.Error):  # of a copied folder: (source, target, text) of each file
+        for _, target, text in error.args[0]:
+            for code in _OF_THE_DISK:
+                if str(text).startswith(f"[Errno {code}]"):
+                    return OSError(code, os.strerror(code), str(target))
+        return None
+    if isinstance(error, OSError):
+        return error if error.errno in _OF_THE_DISK else None
+    for code in _OF_THE_DISK:  # libraries in Rust, which have no other way to say it
+        if str(error).endswith(f"(os error {code})"):
+            return OSError(code, os.strerror(code))
+    return None
 
 
 def remove_abandoned(parent: Path) -> None:
