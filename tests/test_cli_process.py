@@ -221,3 +221,22 @@ main([{argument!r}])
     assert (done.returncode, done.stderr) == (0, "")
     expected = {"--version": f"octavo {octavo.__version__}\n", "--help": "Usage: octavo"}
     assert done.stdout.startswith(expected[argument])
+
+
+def test_without_its_packages_it_says_which_to_install() -> None:
+    hidden = (
+        "import sys\n"
+        "class Hides:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.partition('.')[0] in ('typer', 'ruamel'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Hides())\n"
+        "from octavo.cli import main\n"
+        "main(['doctor'])"
+    )
+    command = [sys.executable, "-c", hidden]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 7
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert re.search(r"pip install 'ruamel\.yaml>=[\d.]+' 'typer>=[\d.]+'$", done.stderr.strip())

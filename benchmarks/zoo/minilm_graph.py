@@ -187,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     config = json.loads((folder / "config.json").read_text())
     onnx.save(draw(load_file(folder / "model.safetensors"), config), options.out)
-    print(f"wrote {options.out}, {options.out.stat().st_size / 1e6:.1f} MB")
+    print(f"wrote {options.out}, {options.out.stat().st_size / 1e6:.1f} MB, from {folder}")
     return 0
 
 

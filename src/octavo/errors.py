@@ -109,6 +109,8 @@ class NotTrainableError(OctavoError, RuntimeError):
     """A gradient is asked of a quantized layer."""
 
 
+SOMETHING_MISSING = 7
+"""What the command line returns where something that is needed is not installed."""
 INTERRUPTED = 130
 """What the command line returns for Ctrl-C."""
 

@@ -15,6 +15,7 @@ import onnxruntime
 
 import octavo.onnx
 from benchmarks.zoo.export import cached, quiet, versions
+from benchmarks.zoo.minilm_graph import draw
 
 WORDS, TEXTS, LENGTH = 1000, 96, 16
 _RECIPE = 2  # raise when the export below changes
@@ -70,6 +71,7 @@ def prepare(folder: Path) -> Path:
         (folder / name).write_text(text.lstrip("\n"))
     _data(folder, float_model)
     checkpoint(folder / "path" / "to" / "checkpoint")
+    _float_embedder(folder / "path" / "to" / "checkpoint", folder / "float.onnx")
     octavo.onnx.quantize_dynamic(float_model, folder / "model.int8.onnx", verify=False)
     _checkpoint(folder / "checkpoint")
     _decoders(folder)
@@ -112,6 +114,17 @@ def checkpoint(folder: Path) -> None:
     pooling = {"word_embedding_dimension": 64, "pooling_mode_mean_tokens": True}
     for name, data in (("modules.json", modules), ("1_Pooling/config.json", pooling)):
         (folder / name).write_text(json.dumps(data))
+
+
+def _float_embedder(checkpoint: Path, out: Path) -> None:
+    """The checkpoint as a float ONNX file."""
+    import onnx
+    from safetensors.numpy import load_file
+
+    config = json.loads((checkpoint / "config.json").read_text())
+    weights = load_file(checkpoint / "model.safetensors")
+    positions = np.arange(config["max_position_embeddings"])[None]
+    onnx.save(draw({"embeddings.position_ids": positions, **weights}, config), out)
 
 
 def _decoders(folder: Path) -> None:

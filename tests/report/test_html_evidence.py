@@ -258,9 +258,7 @@ def test_the_processors_of_a_file_are_those_that_run_it(
 ) -> None:
     page = parsed(report_html(replace(layer_report(), target=target, cpu=cpu)))
     run = section(page, "run").words()
-    assert (
-        "Processors" not in run if said is None else f"Processors{said}" in run.replace(" ", "", 0)
-    )
+    assert ("Processors" not in run) if said is None else (f"Processors{said}" in run)
 
 
 def test_several_shapes_are_several_rows() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import SOMETHING_MISSING, JsonOption, exit_codes, show
+from octavo.cli.options import JsonOption, exit_codes, show
+from octavo.errors import SOMETHING_MISSING
 
 if TYPE_CHECKING:
     from octavo.results.diagnosis import Diagnosis

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from octavo.recipe import Recipe
     from octavo.results.page import Result
 
-SOMETHING_MISSING = 7
 NOT_MET = 8
 UNCHECKED = 10
 

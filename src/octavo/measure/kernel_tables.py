@@ -109,7 +109,7 @@ def work_of_layers(macs: int, tables: Sequence[KernelTable], gops: float) -> lis
     ]
     said += [
         f"with {t.name} ({t.processors}) they run {times(t.many_rows)} for {_ROWS} rows, "
-        f"{times(t.one_row)} for one"
+        f"{times(t.one_row)} for one, beside those in use here"
         for t in tables
         if t.many_rows and t.one_row and t.state == NOT_HERE and t.many_rows > _WORTH_SAYING
     ]

@@ -137,7 +137,7 @@ def _table(table: KernelTable) -> str:
     if table.state == "in use" or not table.many_rows or not table.one_row:
         return said
     many, one = times(table.many_rows), times(table.one_row)
-    return f"{said}: linear layers {many} for many rows, {one} for one"
+    return f"{said}: linear layers {many} for many rows, {one} for one, beside those in use"
 
 
 def times(ratio: float) -> str:
