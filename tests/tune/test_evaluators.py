@@ -6,12 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.errors import OptionError
+from octavo.errors import InputDataError, OptionError
 from octavo.recipe.target import Built
 from octavo.results.tuning import Status
 from octavo.tune import Criterion, tune
 from octavo.tune.arguments import checked_evaluator, weighted_metrics
-from octavo.tune.evaluators import CallableEvaluator, Evaluator, MetricEvaluator, WeightedMetric
+from octavo.tune.evaluators import (
+    CallableEvaluator,
+    Evaluator,
+    MetricEvaluator,
+    WeightedMetric,
+    as_number,
+)
 from octavo.tune.inc.metrics import metric
 from tests.tune.simulated_target import Simulated, evaluate
 
@@ -144,6 +150,26 @@ def test_a_callable_by_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
             made(evaluate=name)
     with pytest.raises(OptionError, match="scores"):
         CallableEvaluator("judged:scores").callable()
+
+
+def test_a_function_that_a_module_lacks_is_known_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is read and not run; what cannot be told of it is not refused."""
+    monkeypatch.chdir(tmp_path)
+    known = "import numpy as np\nif np.ones(1):\n    def best(model): ...\n"
+    (tmp_path / "lacking.py").write_text(f"{known}raise RuntimeError('it was run')\n")
+    (tmp_path / "starred.py").write_text(f"from math import *\n{known}")
+    with pytest.raises(OptionError, match="lacking has no 'nope'") as raised:
+        made(evaluate="lacking:nope")
+    assert "'np'" not in str(raised.value)
+    assert made(evaluate="lacking:best").description == "lacking:best"
+    assert made(evaluate="starred:nope").description == "starred:nope"
+
+
+def test_an_answer_that_is_no_number_is_named_by_its_kind() -> None:
+    with pytest.raises(InputDataError, match=r"^f returned a list; needs a number, or a dict"):
+        as_number([0.5] * 1000, "f")
 
 
 def test_a_criterion_that_is_given_keeps_its_direction() -> None:

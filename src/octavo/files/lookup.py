@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -28,7 +30,11 @@ def load_object(text: str, error: type[OctavoError]) -> Any:
     done = module_name
     for part in path.split("."):
         if not hasattr(found, part):
-            known = [name for name in dir(found) if not name.startswith("_")]
+            known = [
+                name
+                for name, value in inspect.getmembers(found)
+                if not name.startswith("_") and not inspect.ismodule(value)
+            ]
             raise error(f"{text}: {done} has no {part!r}.{did_you_mean(part, known)}")
         found, done = getattr(found, part), f"{done}.{part}"
     return found
@@ -50,6 +56,33 @@ def _module(text: str, name: str, error: type[OctavoError]) -> ModuleType:
         ) from None
     except (Exception, SystemExit) as cause:
         raise _broken(text, name, error, cause) from cause
+
+
+def defined_names(source: str | None) -> list[str] | None:
+    """What the Python file `source` may call at its top level but modules, without running it.
+
+    None where that cannot be told: for other files, after `import *` or with `globals()`.
+    """
+    if source is None or not source.endswith(".py"):
+        return None
+    try:
+        waiting: list[ast.AST] = [ast.parse(Path(source).read_bytes())]
+    except (OSError, SyntaxError, ValueError):
+        return None
+    names: list[str] = []
+    used: list[str] = []
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.append(node.name)
+            continue  # what is inside has no name outside
+        if isinstance(node, ast.ImportFrom):
+            names += [alias.asname or alias.name for alias in node.names]
+        if isinstance(node, ast.Name):
+            (names if isinstance(node.ctx, ast.Store) else used).append(node.id)
+        waiting += ast.iter_child_nodes(node)
+    unknown = {"*", "globals", "__getattr__", "setattr", "exec"}
+    return None if unknown.intersection(names + used) else list(dict.fromkeys(names))
 
 
 def _broken(text: str, name: str, error: type[OctavoError], cause: BaseException) -> OctavoError:

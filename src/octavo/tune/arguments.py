@@ -12,7 +12,7 @@ from typing import Any
 
 from octavo.core.qparams import QType
 from octavo.errors import NothingQuantizedError, OctavoError, OptionError, did_you_mean
-from octavo.files.lookup import suggest_module
+from octavo.files.lookup import defined_names, suggest_module
 from octavo.measure.accuracy import CLOSENESS, Metric
 from octavo.measure.data import Dataset
 from octavo.measure.readers import BATCH_SIZE, read_data
@@ -258,7 +258,7 @@ def _metric(given: Any, tensors: bool) -> Metric:
 
 
 def checked_name(text: str) -> str:
-    """`module:function` as it is, where the module can be found; it is not imported.
+    """`module:function` as it is, where both can be found; the module is read, not imported.
 
     Raises OptionError.
     """
@@ -277,6 +277,11 @@ def checked_name(text: str) -> str:
         raise OptionError(
             f"evaluate {text}: there is no module {module!r}, neither in the current folder {here} "
             f"nor installed.{suggest_module(module)}"
+        )
+    known = defined_names(found.origin)
+    if known is not None and "." not in function and function not in known:
+        raise OptionError(
+            f"evaluate {text}: {module} has no {function!r}.{did_you_mean(function, known)}"
         )
     return text
 

@@ -118,9 +118,10 @@ def as_number(given: Any, name: str) -> float:
             raise TypeError
         return float(given)
     except (TypeError, ValueError):
+        kind = type(given).__name__
+        said = f"{given!r} ({kind})" if isinstance(given, (str, bytes, type(None))) else f"a {kind}"
         raise InputDataError(
-            f"{name} returned {given!r:.80} ({type(given).__name__}); needs a number, or a dict "
-            "with one named 'accuracy'"
+            f"{name} returned {said:.80}; needs a number, or a dict with one named 'accuracy'"
         ) from None
 
 
