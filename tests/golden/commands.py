@@ -163,4 +163,5 @@ def tidy(text: str, folder: Path) -> str:
     text = text.replace(str(folder), "FOLDER").replace(sys.executable, "python")
     text = re.sub(r"/[^\s\"':]*/(?=octavo/|site-packages/|lib/python)", ".../", cleaned(text))
     text = re.sub(r"[─━═]{3,}", "---", text)
+    text = re.sub(r"(Timed in turns for .*?) on .*?, kernels \w+\.", r"\1 on MACHINE.", text)
     return "\n".join(re.sub(r" {2,}", "  ", line.rstrip()) for line in text.strip().splitlines())
