@@ -25,10 +25,16 @@ def test_the_longest_that_runs_is_found(most: int) -> None:
     asked: list[int] = []
     shapes = {"ids": (2, 1024), "mask": (2, 1024), "image": (2, 3, 8, 8), "k": (1,)}
     found = fitting_shapes(shapes, of_length(most, asked))
-    assert found == (
-        f"it runs on ids=2x{most},mask=2x{most},image=2x3x8x8,k=1 and on nothing longer"
-    )
-    assert len(asked) <= 11
+    assert found == f"it runs on ids=2x{most},mask=2x{most},image=2x3x8x8,k=1, for example"
+    assert len(asked) <= 17
+    assert max(asked) <= 2 * most
+
+
+def test_lengths_beyond_all_models_are_not_tried() -> None:
+    asked: list[int] = []
+    found = fitting_shapes({"ids": (2, 10**9)}, of_length(512, asked))
+    assert found == "it runs on ids=2x512, for example"
+    assert max(asked) == 1024
 
 
 def test_where_length_is_not_the_matter_there_is_an_example() -> None:

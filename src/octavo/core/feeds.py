@@ -73,25 +73,31 @@ def batch(feed: Mapping[str, Any]) -> int:
 def fitting_shapes(shapes: Shapes, runs: Callable[[Shapes], Mapping[str, Any] | None]) -> str:
     """What to give in place of `shapes` that a model does not run on, in words; mostly not "".
 
-    `runs` makes up inputs of some shapes, and returns what the model ran on, or None. Lengths, the
-    second axes, are shortened until it runs: tables of positions have an end.
+    `runs` makes up inputs of some shapes, and returns what the model ran on, or None. Of lengths,
+    the second axes, short ones are tried and doubled, as tables of positions have an end: so
+    nothing is run that is much longer than what the model takes.
     """
     longest = max((shape[1] for shape in shapes.values() if len(shape) > 1), default=1)
-    low, high = min(_SHORT, longest // 2), longest
-    if low and runs(_cut(shapes, longest, low)) is not None:
-        while high - low > 1:
+    low = min(_SHORT, longest // 2)
+
+    def fits(length: int) -> bool:
+        return runs(_cut(shapes, longest, length)) is not None
+
+    if low and fits(low):
+        high = 2 * low
+        while high < min(longest, _LONG) and fits(high):
+            low, high = high, 2 * high
+        high = min(high, longest)
+        while high - low > 1 and high < _LONG:
             middle = (low + high) // 2
-            if runs(_cut(shapes, longest, middle)) is None:
-                high = middle
-            else:
-                low = middle
-        fits = {name: np.empty(shape) for name, shape in _cut(shapes, longest, low).items()}
-        return f"it runs on {shape_text(fits)} and on nothing longer"
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        found = {name: np.empty(shape) for name, shape in _cut(shapes, longest, low).items()}
+        return f"it runs on {shape_text(found)}, for example"
     made = runs({})
     return "" if made is None else f"it runs on {shape_text(made)}, for example"
 
 
-_SHORT = 8
+_SHORT, _LONG = 8, 8192
 
 
 def _cut(shapes: Shapes, longest: int, length: int) -> dict[str, tuple[int, ...]]:

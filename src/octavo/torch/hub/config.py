@@ -82,7 +82,7 @@ class OctavoConfig(QuantizationConfigMixin):
         _refuse_newer(stored)
         unknown = next((key for key in stored if key not in _STORED), None)
         if unknown is not None:
-            known = ("recipe", "skip", "format", *_STORED)
+            known = ("recipe", "skip", "format")
             raise OptionError(
                 f"quantization_config: unknown field {unknown!r}.{did_you_mean(unknown, known)}"
             )

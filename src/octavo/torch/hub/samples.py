@@ -57,7 +57,10 @@ def _array(value: Any, where: str) -> np.ndarray[Any, Any]:
     except ValueError as error:  # rows of several lengths
         raise InputDataError(f"inputs {where}: {brief(error)}") from error
     if found.dtype.kind not in "biuf":
-        raise InputDataError(f"inputs {where}: needs numbers, not {found.dtype}")
+        given = "text" if found.dtype.kind == "U" else str(found.dtype)
+        raise InputDataError(
+            f"inputs {where}: needs numbers, not {given}; a line of text has the key 'text' alone"
+        )
     return found.astype(np.float32) if found.dtype == np.float64 else found
 
 
