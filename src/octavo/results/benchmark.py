@@ -168,8 +168,7 @@ class Benchmark(Result):
             yield line("")
         if any(pair.verdict is Verdict.NOISY for pair in self.rows):
             yield line(
-                "Too noisy to tell: close what else runs on this machine, or give it more time "
-                "(--seconds)."
+                "Too noisy to tell: close what else runs on this machine, or give it more seconds."
             )
         yield from noted([clean(note) for note in self.notes])
         yield line(_footnote(self), style="dim")
