@@ -194,7 +194,9 @@ _RUNS: dict[str, Kind] = {
     "iteration": values.count_or_all,
     "configs": _CONFIGS,
     "dataloader": idle(
-        Dataloader, "Octavo ships no data sets: give the data with --data, or an evaluate function"
+        Dataloader,
+        "Octavo ships no data sets: give the data with --data, or an evaluate function (the "
+        "batch_size of evaluation.accuracy is used for --data)",
     ),
     "postprocess": idle(
         Postprocess,
