@@ -109,10 +109,12 @@ def share_rows(
         yield Row(cell, share.median, at_least=bound, section=section, note=note)
 
 
+OTHERS = "cores that other programs used meanwhile"
+
+
 def machine_rows(answer: Answer, section: str) -> Iterator[Row]:
     """What disturbed the machine meanwhile: a figure taken on a busy machine is none."""
-    what = "cores that other programs used meanwhile"
-    yield Row(what, answer.others, at_most=MOST_OTHERS, section=section)
+    yield Row(OTHERS, answer.others, at_most=MOST_OTHERS, section=section)
     if answer.again or answer.short:
         what = "measurements kept though the machine gave fewer cores than threads"
         note = f"for that reason {answer.again} were made again"

@@ -11,6 +11,7 @@ from functools import cache
 
 from benchmarks.families_table import TABLES
 from benchmarks.results import FOLDER, Result, Row, read, table
+from benchmarks.rows import OTHERS
 
 
 def names() -> list[str]:
@@ -110,7 +111,8 @@ def _headlines(name: str, wanted: str) -> list[Row]:
 def _amounts(rows: Iterable[Row]) -> Iterator[str]:
     yield from ("| what | measured |", "|---|--:|")
     for row in rows:
-        yield f"| {_cell(row.what)} | {_cell(row.shown)} |"
+        if row.what != OTHERS:
+            yield f"| {_cell(row.what)} | {_cell(row.shown)} |"
 
 
 def _rows(name: str, wanted: str) -> list[Row]:
