@@ -54,9 +54,7 @@ def main(given: argparse.Namespace) -> None:
         label = data["label"]
 
     def evaluate(session) -> float:
-        accuracy = float(np.mean(classify(session, inputs) == label))
-        print(f"    accuracy {accuracy:.4f}", file=sys.stderr)
-        return accuracy
+        return float(np.mean(classify(session, inputs) == label))
 
     quantizer = Quantization(given.config)
     quantizer.model = given.model
@@ -64,7 +62,7 @@ def main(given: argparse.Namespace) -> None:
     tuned = quantizer.fit()
     print(tuned.result)
     if not tuned.result.status.met:
-        sys.exit("error: no form keeps the accuracy, so that nothing is saved")
+        sys.exit("error: no recipe keeps the accuracy, so that nothing is saved")
     tuned.save(given.o)
     print(f"saved {given.o}/best_model.onnx and best_recipe.yaml")
     session = octavo.onnx.session(Path(given.o) / "best_model.onnx")
