@@ -194,3 +194,20 @@ def test_every_command_says_it(
     torch.save(LINEAR.state_dict(), path)
     assert run(command, str(path)) == 3
     assert "is not an ONNX model but a PyTorch checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('{"quantization_config": {"quant_method": "octavo"}}', "after import octavo.torch"),
+        ('{"quantization_config": {"quant_method": "gptq"}}', "PyTorch weights"),
+        ('{"quantization_config": null}', "PyTorch weights"),
+        ("[]", "PyTorch weights"),
+    ],
+)
+def test_a_folder_that_octavo_quantized_says_who_opens_it(
+    tmp_path: Path, config: str, said: str
+) -> None:
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert said in misread(tmp_path, "")

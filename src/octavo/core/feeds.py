@@ -15,6 +15,9 @@ from octavo.errors import InputDataError, brief
 Shapes = Mapping[str, Sequence[int]]
 """By names of inputs."""
 
+LABELS = ("label", "labels")
+"""Names of the label in a file of inputs, unless another one is named."""
+
 GIVE = "give a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings"
 
 _WRITE = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import listed
-from octavo.files.checkpoints import PARTS
+from octavo.files.checkpoints import CONFIG, PARTS
 
 HEAD = 512  # bytes that tell a format
 SHOWN = 3  # files of a folder that are named
@@ -41,6 +41,10 @@ class Found:
 _TORCH = Found("a PyTorch checkpoint", _MODULE)
 _TENSORS = Found("a file of tensors, without the model that reads them", _MODULE)
 _WEIGHTS = Found("PyTorch weights", _MODULE)
+_OWN_FOLDER = Found(
+    "a checkpoint that Octavo quantized",
+    "from_pretrained of transformers opens it, after import octavo.torch",
+)
 _OWN_TENSORS = Found(
     "a file of tensors that octavo.torch.save wrote, quantized already",
     "octavo.torch.load reads it",
@@ -200,6 +204,15 @@ def _held(folder: Path) -> str:
     return listed(sorted(path.name for path in folder.iterdir()), SHOWN) or "nothing"
 
 
+def _is_own_folder(folder: Path) -> bool:
+    """Whether config.json says that Octavo quantized the checkpoint."""
+    try:
+        config = json.loads((folder / CONFIG).read_text("utf-8"))
+        return bool(config["quantization_config"]["quant_method"] == "octavo")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def _folder(path: Path) -> str:
     """What a directory is, and what to give in its place."""
     # Hubs put the models in a folder of their own, too.
@@ -211,6 +224,8 @@ def _folder(path: Path) -> str:
         found = _SAVED_MODEL
     elif path.suffix == ".mlpackage":
         found = _CORE_ML
+    elif _is_own_folder(path):
+        found = _OWN_FOLDER
     elif any(p.suffix in (".safetensors", ".bin", ".pt", ".pth") for p in path.iterdir()):
         found = _WEIGHTS
     if found is None:

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from octavo.core.feeds import LABELS
 from octavo.errors import InputDataError, listed
 
 Feed = dict[str, npt.NDArray[Any]]
 Batch = tuple[Feed, Any]
-
-LABELS = ("label", "labels")
-"""Columns that hold the label, unless another one is named."""
 
 
 @dataclass(frozen=True)

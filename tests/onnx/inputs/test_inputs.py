@@ -506,3 +506,8 @@ def test_public_models_pass_on_inputs_that_are_made_up(tmp_path: Path, name: str
     assert v.error is not None and 0 < v.error < 0.05
     assert report.quantized
     ort.InferenceSession(str(tmp_path / "out.onnx"), providers=["CPUExecutionProvider"])
+
+
+def test_labels_of_a_file_for_tuning_are_left_out(source: Path) -> None:
+    x = normal(4, 32)
+    assert converted(source, {"x": x, "label": np.zeros(4)}).verification.runs == 1

@@ -83,7 +83,8 @@ def rewrite_said(path: Path, change: Callable[[dict[str, Any]], object]) -> None
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert error_of(tmp_path / "m.safetensors").startswith(": there is no such file; give one ")
-    assert error_of(tmp_path).startswith(" cannot be read: Is a directory; give a file ")
+    assert error_of(tmp_path).startswith(" is a directory; give a file that octavo.torch.save")
+    assert "from_pretrained" in error_of(tmp_path)
 
 
 @pytest.mark.parametrize("kept", [0, 5, 8, 9, 100, 2000, -1])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.feeds import GIVE, read_runs
+from octavo.core.feeds import GIVE, LABELS, read_runs
 from octavo.errors import InputDataError, brief, did_you_mean, listed
 from octavo.onnx.inputs.roles import is_name
 from octavo.onnx.read import map_types
@@ -107,6 +107,8 @@ def _checked_run(run: Any, graph: ir.Graph, where: str) -> Feed:
         )
     defaults = {v.name: v for v in graph.inputs if v.is_initializer() and v.name}
     inputs = {v.name: v for v in required_inputs(graph) if v.name}
+    # A file that was made for tuning has labels, too, which no model takes.
+    run = {n: v for n, v in run.items() if n in inputs or n in defaults or n not in LABELS}
     for name in run:
         if name not in inputs and name not in defaults:
             raise InputDataError(

@@ -147,6 +147,11 @@ def _map(path: Path) -> mmap.mmap:
             f"{path}: there is no such file; give one that octavo.torch.save (octavo quantize) "
             f"wrote.{suggest_file(path)}"
         ) from None
+    except IsADirectoryError:
+        raise ModelError(
+            f"{path} is a directory; give a file that octavo.torch.save wrote. from_pretrained of "
+            "transformers opens a checkpoint's folder, after import octavo.torch"
+        ) from None
     except OSError as error:
         raise ModelError(
             f"{path} cannot be read: {error.strerror or error}; give a file that you may read"
