@@ -90,8 +90,7 @@ SENTENCES = {
     ),
     "faster, who knows how much": (
         evidence(benchmark=benchmark(0.3, 0.5), comparison=None, ort=None),
-        "2.2x to 6.7x as fast as float (noisy: time it again with more --seconds) and 3.9x smaller "
-        "(90.4 MB to 23.1 MB).",
+        "2.2x to 6.7x as fast as float (noisy) and 3.9x smaller (90.4 MB to 23.1 MB).",
     ),
     "worse than theirs": (
         evidence(benchmark=None, ort=comparison(worst=0.0007)),

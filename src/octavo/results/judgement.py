@@ -139,9 +139,6 @@ def worst_error(found: Comparison | None) -> float | None:
     return None if worst is None else _error_of(worst)
 
 
-AGAIN = "noisy: time it again with more --seconds"
-
-
 def speedup(pair: Pair) -> str:
     """`1.92x`: how many times as fast the second model is; `1.7x to 6.6x` where nobody knows."""
     if pair.wide:
@@ -262,7 +259,7 @@ def _facts(
     elif pair.verdict is Verdict.SAME:
         yield "as fast as the float model"
     else:
-        noisy = f" ({AGAIN})" if pair.wide else ""
+        noisy = " (noisy)" if pair.wide else ""
         yield f"{speedup(pair)} as fast as the float model{noisy}"
     alike = _alike(report, evidence)
     if alike is not None:

@@ -10,7 +10,7 @@ from octavo.results import words
 from octavo.results.benchmark import CONFIDENCE, Pair, Verdict, times
 from octavo.results.comparison import Comparison
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
-from octavo.results.judgement import AGAIN, speedup, worst_error, worst_output
+from octavo.results.judgement import speedup, worst_error, worst_output
 from octavo.results.words import number, size
 
 ORT_NAME = "ONNX Runtime's own int8"
@@ -19,6 +19,7 @@ ORT_NAME = "ONNX Runtime's own int8"
 _THAT = "that"
 _DEFAULT = "at its default of one scale a tensor"
 _ALIKE = 1.05  # errors that differ by less are called the same
+_NOISY = "noisy: octavo report --seconds 30 tells more"
 
 
 def least_agreement(found: Comparison | None) -> float | None:
@@ -94,7 +95,7 @@ def _speed(pair: Pair, other: str) -> str:
     sure = "" if other == _THAT else f"{CONFIDENCE:.0%} interval "  # said once
     bounds = f"{sure}{interval(pair)}"
     return {
-        Verdict.FASTER: f"{speedup(pair)} as fast as {other} ({AGAIN if pair.wide else bounds})",
+        Verdict.FASTER: f"{speedup(pair)} as fast as {other} ({'noisy' if pair.wide else bounds})",
         Verdict.SLOWER: f"slower than {other}: it takes {times(pair.ratio)} times as long "
         f"({sure}{times(pair.low)} to {times(pair.high)})",
         Verdict.SAME: f"as fast as {other} (no difference seen, within {pair.within:.1%})",
@@ -151,7 +152,7 @@ def speed_tile(evidence: Evidence) -> Tile | None:
         return Tile("Speed", "unclear", f"{both}too noisy to tell: {interval(pair)} of float's")
     value = "as float" if pair.verdict is Verdict.SAME else speedup(pair)
     sure = f"{CONFIDENCE:.0%} interval {interval(pair)}"
-    detail = f"{both}{AGAIN if pair.wide else sure}"
+    detail = f"{both}{_NOISY if pair.wide else sure}"
     return Tile("Speed", value, detail, share(pair.ratio))
 
 
