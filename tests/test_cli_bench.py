@@ -22,8 +22,8 @@ from octavo.core import ort_library
 from octavo.core.feeds import batch, shape_text
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
-from tests.onnx.helpers import F32, build, mlp, normal, save, snapshot
-from tests.onnx.rules import support
+from tests import graphs
+from tests.graphs import F32, build, mlp, normal, save, snapshot
 
 SHORT = ("--seconds", "0.3")
 SHAPE = ("--shape", "x=4x32")
@@ -196,11 +196,11 @@ def test_what_onnxruntime_does_not_quantize_is_said(
 ) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     domain = "com.microsoft" if before == "FastGelu" else ""
-    model = support.build(
+    model = graphs.build(
         [
-            support.node(before, ["x"], ["h"], domain=domain),
-            support.node("MatMul", ["h", "w"], ["p"]),
-            support.node("Relu", ["p"], ["y"]),
+            graphs.node(before, ["x"], ["h"], domain=domain),
+            graphs.node("MatMul", ["h", "w"], ["p"]),
+            graphs.node("Relu", ["p"], ["y"]),
         ],
         {"x": (kind, (4, 16))},
         {"y": (kind, None)},

@@ -13,7 +13,7 @@ import pytest
 
 import octavo.onnx
 from octavo.cli import main
-from tests.onnx.helpers import mlp, normal, save
+from tests.graphs import mlp, normal, save
 
 FACTORY = """
     import torch

@@ -24,7 +24,7 @@ from octavo.onnx.read.stored_report import stored_report
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from tests.cli_support import in_this_process
-from tests.onnx.helpers import mlp, save
+from tests.graphs import mlp, save
 
 FACTORY = """
     import torch

@@ -17,7 +17,7 @@ from octavo.cli import main
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
 from octavo.results.names import shortened
-from tests.onnx.helpers import mlp, save
+from tests.graphs import mlp, save
 
 NAMES = [
     f"/encoder/layer.{i}/attention/self/query/MatMul_with_a_name_that_goes_on_until_it_is_"

@@ -23,7 +23,7 @@ from octavo.cli.options import shape_of
 from octavo.errors import OptionError, OutputError
 from octavo.recipe import load_recipe
 from octavo.tune import tune
-from tests.onnx.helpers import normal, run
+from tests.graphs import normal, run
 from tests.report.tuning_samples import BEST, result
 from tests.tune import searchable
 

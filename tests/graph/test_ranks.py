@@ -11,7 +11,7 @@ import pytest
 
 from octavo.graph.analysis.constants import Stored
 from octavo.graph.analysis.ranks import Ranks
-from tests.onnx.rules.support import FLOAT, build, node, run
+from tests.graphs import FLOAT, build, node, run
 
 SHAPE_OF_X = [node("Shape", ["x"], ["s"])]
 OPEN = [  # as exporters write the shape of an Expand: where it says -1, the size stays

@@ -16,7 +16,7 @@ from octavo.graph.analysis.constants import Fixed
 from octavo.graph.analysis.zero_points import zero_point_for
 from octavo.graph.lower import quantized_inputs as activations
 from octavo.onnx.constants import Constants
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     INT64,
     MS,

@@ -14,8 +14,8 @@ import onnxruntime as ort
 from octavo.core.recurrent import Gru, Lstm, Recurrent, Rnn
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.onnx import session
+from tests.graphs import FLOAT, INT32, build, convert, node
 from tests.onnx.references.recurrent import Weights, reference
-from tests.onnx.rules.support import FLOAT, INT32, build, convert, node
 
 Array = npt.NDArray[Any]
 KINDS = ("lstm", "gru", "gru_reset", "tanh", "relu")

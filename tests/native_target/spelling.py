@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx
 
-from tests.onnx.rules.support import MS, node
+from tests.graphs import MS, node
 
 DOMAINS = {"ms": MS}
 

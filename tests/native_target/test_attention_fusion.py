@@ -17,8 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
 from octavo.onnx import convert_target, session
+from tests.graphs import convert as convert_to
 from tests.native_target.forms import convert, ours, run
-from tests.onnx.rules.support import convert as convert_to
 
 HEADS, DEPTH = 4, 8
 WIDTH = HEADS * DEPTH

@@ -11,11 +11,7 @@ import pytest
 from octavo.core.convolution import unpack_filters
 from octavo.onnx import inspect
 from octavo.recipe import FLOAT, Kind, Recipe, Rule, Scheme
-from tests.native_target.forms import attributes, constant, ours, run
-from tests.native_target.forms import convert as convert_by_default
-from tests.native_target.forms import convert_convolutions as convert
-from tests.onnx.references.conv import reference_native as reference
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT16,
     INT8,
@@ -27,11 +23,15 @@ from tests.onnx.rules.support import (
     values,
     weight,
 )
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT as F32,
 )
-from tests.onnx.rules.support import convert as convert_to
-from tests.onnx.rules.support import run as run_float
+from tests.graphs import convert as convert_to
+from tests.graphs import run as run_float
+from tests.native_target.forms import attributes, constant, ours, run
+from tests.native_target.forms import convert as convert_by_default
+from tests.native_target.forms import convert_convolutions as convert
+from tests.onnx.references.conv import reference_native as reference
 
 
 def convolution(w: Array, bias: Array | None = None, *, dtype: int = F32, **options: Any) -> Any:

@@ -11,9 +11,7 @@ import onnx
 import pytest
 
 from octavo.graph.rewrite.activation import ACTIVATIONS
-from tests.native_target.forms import attributes, ours, run
-from tests.native_target.forms import convert_convolutions as convert
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,
@@ -25,7 +23,9 @@ from tests.onnx.rules.support import (
     values,
     weight,
 )
-from tests.onnx.rules.support import run as run_float
+from tests.graphs import run as run_float
+from tests.native_target.forms import attributes, ours, run
+from tests.native_target.forms import convert_convolutions as convert
 
 SHAPE = (24, 16, 3, 3)
 REFERENCES = {rule.name: rule.reference for rule in ACTIVATIONS}

@@ -15,9 +15,9 @@ from octavo.onnx import inspect
 from octavo.onnx.plan.conv_places import FIRST, GATE, LAST, SEPARABLE, SIGNAL
 from octavo.recipe import FLOAT as FLOAT_SCHEME
 from octavo.recipe import Decision, Kind, Recipe, Rule, Scheme, preset
+from tests.graphs import FLOAT, INT8, build, error, node, values, weight
+from tests.graphs import run as run_float
 from tests.native_target.forms import convert, ours, run
-from tests.onnx.rules.support import FLOAT, INT8, build, error, node, values, weight
-from tests.onnx.rules.support import run as run_float
 
 C = 64
 IMAGE = (FLOAT, [1, C, 12, 12])

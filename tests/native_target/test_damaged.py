@@ -16,9 +16,9 @@ from onnx import external_data_helper
 
 from octavo.onnx import quantize_dynamic
 from tests.core.layers import random_layer
+from tests.graphs import mlp, normal, save
 from tests.native_target.child import run_child
 from tests.native_target.support import grouped_model, linear_model, opened
-from tests.onnx.helpers import mlp, normal, save
 
 OPEN_ALL = """
 import json, sys

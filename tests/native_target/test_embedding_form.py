@@ -10,8 +10,7 @@ import pytest
 
 from octavo.core.kernels import unpack
 from octavo.onnx.operators.gather import reference_native as reference
-from tests.native_target.forms import attributes, constant, convert, ours, run
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     FLOAT16,
     INT32,
@@ -24,10 +23,11 @@ from tests.onnx.rules.support import (
     node,
     weight,
 )
-from tests.onnx.rules.support import (
+from tests.graphs import (
     convert as convert_to,
 )
-from tests.onnx.rules.support import run as run_float
+from tests.graphs import run as run_float
+from tests.native_target.forms import attributes, constant, convert, ours, run
 from tests.onnx.rules.test_embed_layer_normalization import embed
 
 V, H = 200, 48

@@ -13,7 +13,7 @@ import pytest
 
 from octavo.graph.rewrite.fixed_inputs import reference
 from octavo.onnx import convert_target, session
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     INT8,
     Array,

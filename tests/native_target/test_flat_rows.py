@@ -10,8 +10,8 @@ import pytest
 
 from octavo.graph.rewrite.flat_rows import reference
 from octavo.onnx import session
+from tests.graphs import FLOAT, INT8, build, convert, error, run, values, weight
 from tests.native_target.spelling import nodes_of
-from tests.onnx.rules.support import FLOAT, INT8, build, convert, error, run, values, weight
 
 K, N = 48, 40
 STORED = {

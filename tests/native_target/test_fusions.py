@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from octavo.onnx import session
-from tests.onnx.rules.support import (
+from tests.graphs import (
     BOOL,
     FLOAT,
     INT8,

@@ -13,8 +13,7 @@ from onnx import helper
 
 from octavo.graph.rewrite import fold_sizes, gates, split_columns
 from octavo.onnx import convert_target, session
-from tests.native_target.spelling import nodes_of
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     INT8,
     Converted,
@@ -25,6 +24,7 @@ from tests.onnx.rules.support import (
     values,
     weight,
 )
+from tests.native_target.spelling import nodes_of
 
 K, N = 48, 40
 STORED = {

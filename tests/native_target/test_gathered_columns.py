@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from octavo.graph.rewrite.gathered_columns import LEAST_COLUMNS, reference
 from octavo.onnx import session
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     INT8,
     Array,

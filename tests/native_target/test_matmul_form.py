@@ -10,12 +10,12 @@ import onnx
 import pytest
 
 from octavo.recipe import Kind, Recipe, Rule, Scheme
+from tests.graphs import FLOAT, INT8, MS, Array, assert_close, build, node, values
+from tests.graphs import run as run_float
 from tests.native_target.forms import attributes, convert, ours, run
 from tests.onnx.references.linear import (
     reference_of_activations as reference,
 )
-from tests.onnx.rules.support import FLOAT, INT8, MS, Array, assert_close, build, node, values
-from tests.onnx.rules.support import run as run_float
 
 ASKED = {"recipe": Recipe("products", Scheme(), (Rule(Scheme(), kind=Kind.ACTIVATION_MATMUL),))}
 

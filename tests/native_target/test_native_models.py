@@ -16,8 +16,7 @@ from octavo.core.kernels import checksum, unpack
 from octavo.errors import OptionError
 from octavo.files.metadata import metadata
 from octavo.onnx import inspect, session
-from tests.onnx.helpers import mlp, save
-from tests.onnx.rules.support import (
+from tests.graphs import (
     BOOL,
     FLOAT,
     FLOAT16,
@@ -30,8 +29,10 @@ from tests.onnx.rules.support import (
     convert,
     error,
     integer_tensors,
+    mlp,
     node,
     run,
+    save,
     values,
     weight,
 )

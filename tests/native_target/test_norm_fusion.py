@@ -12,8 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from octavo.graph.rewrite.norms import reference
 from octavo.onnx import convert_target, session
-from tests.native_target.spelling import nodes_of
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     FLOAT16,
     Array,
@@ -25,6 +24,7 @@ from tests.onnx.rules.support import (
     values,
     weight,
 )
+from tests.native_target.spelling import nodes_of
 
 K, N = 48, 40
 EPS = 1e-5

@@ -10,8 +10,7 @@ import pytest
 
 from octavo.graph.rewrite.packed_heads import reference
 from octavo.onnx import session
-from tests.native_target.spelling import nodes_of
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     INT8,
     Array,
@@ -22,6 +21,7 @@ from tests.onnx.rules.support import (
     values,
     weight,
 )
+from tests.native_target.spelling import nodes_of
 
 K, PARTS, HEADS, D = 32, 3, 4, 8
 STORED = {

@@ -11,10 +11,7 @@ import onnx
 import pytest
 
 from octavo.graph.rewrite.pool import reference
-from tests.native_target.forms import attributes, ours, run
-from tests.native_target.forms import convert_convolutions as convert
-from tests.native_target.test_conv_fusions import Tail, image, model, one
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     FLOAT16,
     INT8,
@@ -24,7 +21,10 @@ from tests.onnx.rules.support import (
     values,
     weight,
 )
-from tests.onnx.rules.support import run as run_float
+from tests.graphs import run as run_float
+from tests.native_target.forms import attributes, ours, run
+from tests.native_target.forms import convert_convolutions as convert
+from tests.native_target.test_conv_fusions import Tail, image, model, one
 
 SAME = {"pads": [1, 1, 1, 1]}
 

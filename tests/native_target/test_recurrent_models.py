@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 
 from octavo.core.recurrent_weights import permute_gates, separate
 from octavo.torch import quantize_dynamic
+from tests.graphs import FLOAT, INT8, assert_close, build, convert, error, node, run
 from tests.native_target.recurrent_layers import ORDERS, Layer, native, opened, outputs
-from tests.onnx.rules.support import FLOAT, INT8, assert_close, build, convert, error, node, run
 
 
 def test_inside_a_branch(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.statement import assert_same_bits
+from tests.graphs import INT8, error, run
 from tests.native_target.recurrent_layers import KINDS, OUTPUTS, Layer, native, opened, outputs
-from tests.onnx.rules.support import INT8, error, run
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 DIRECTIONS = ("forward", "reverse", "bidirectional")

@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 
 from octavo.errors import ModelError, NothingQuantizedError
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme, WeightScheme
+from tests.graphs import FLOAT, convert
 from tests.native_target.recurrent_layers import Layer, native, opened, outputs
-from tests.onnx.rules.support import FLOAT, convert
 
 # --- at conversion ---
 

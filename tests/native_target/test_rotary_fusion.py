@@ -10,10 +10,10 @@ import pytest
 
 from octavo.graph.rewrite.rotary import reference
 from octavo.onnx import convert_target, session
+from tests.graphs import FLOAT, Array, build, convert, node, run, values, weight
 from tests.native_target.nodes import REFUSALS
 from tests.native_target.nodes import run as run_op
 from tests.native_target.spelling import nodes_of
-from tests.onnx.rules.support import FLOAT, Array, build, convert, node, run, values, weight
 
 D = 16
 STORED = {

@@ -15,6 +15,7 @@ import pytest
 from onnx import helper
 
 from tests.core.layers import random_layer
+from tests.graphs import save
 from tests.native_target.child import run_child
 from tests.native_target.support import (
     grouped_model,
@@ -24,7 +25,6 @@ from tests.native_target.support import (
     options_with,
     stored,
 )
-from tests.onnx.helpers import save
 
 # Wide enough that two threads share the work, by rows and by columns.
 LAYER = random_layer(768, 512, activation="gelu")

@@ -16,7 +16,7 @@ import onnx
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.onnx.rules.support import BOOL, FLOAT, Array, build, node
+from tests.graphs import BOOL, FLOAT, Array, build, node
 
 WIDTH = 16
 WEIGHTS = 6

@@ -12,10 +12,10 @@ import pytest
 from octavo.files.metadata import metadata
 from octavo.onnx import convert_target, inspect, quantize_dynamic, session
 from octavo.recipe import AttentionType, Report, preset
-from tests.onnx import target_models
-from tests.onnx.helpers import mlp
+from tests import graphs
+from tests.graphs import mlp
 
-MODEL, FEED = target_models.attention()
+MODEL, FEED = graphs.attention()
 RECIPE = replace(preset("int8"), attention=AttentionType.BFLOAT16)
 
 

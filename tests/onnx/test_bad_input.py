@@ -26,7 +26,7 @@ from octavo.errors import (
     OutputError,
 )
 from octavo.onnx import quantize_dynamic
-from tests.onnx.helpers import F32, build, mlp, normal, refused, save, snapshot
+from tests.graphs import F32, build, mlp, normal, refused, save, snapshot
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00"
 

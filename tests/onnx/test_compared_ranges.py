@@ -15,9 +15,8 @@ from onnx import helper, numpy_helper
 import octavo.onnx
 from octavo.recipe import Kind, Recipe, Rule, Scheme
 from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
-from tests.onnx import target_models
-from tests.onnx.helpers import F32, build, normal, save
-from tests.onnx.target_models import Case
+from tests import graphs
+from tests.graphs import F32, Case, build, normal, save
 
 TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 WIDE = 64
@@ -62,7 +61,7 @@ def planted() -> Case:
 
     Input 0 is 1 in row 3 alone, and goes nowhere but to output 7 of the first layer.
     """
-    model, _ = target_models.linear()
+    model, _ = graphs.linear()
     arrays = stored(model)
     arrays["w0"] = arrays["w0"].copy()
     arrays["w0"][0] = 0
@@ -101,10 +100,10 @@ Expected = Mapping[str, tuple[list[str], list[str]]]
 """By layer: the inputs or initializers that are its activations, and its weights."""
 
 KINDS: dict[str, tuple[Callable[[], Case], Expected]] = {
-    "gemm": (target_models.gemm, {"fc": (["x"], ["w"])}),
-    "grouped": (target_models.grouped, {"q": (["x"], ["w0"]), "k": (["x"], ["w1"])}),
-    "table": (target_models.table, {"lookup": ([], ["table"])}),
-    "lstm": (lambda: target_models.recurrent("LSTM"), {"rec": (["x"], ["w", "r"])}),
+    "gemm": (graphs.gemm, {"fc": (["x"], ["w"])}),
+    "grouped": (graphs.grouped, {"q": (["x"], ["w0"]), "k": (["x"], ["w1"])}),
+    "table": (graphs.table, {"lookup": ([], ["table"])}),
+    "lstm": (lambda: graphs.recurrent("LSTM"), {"rec": (["x"], ["w", "r"])}),
 }
 
 
@@ -125,7 +124,7 @@ def test_each_kind_of_layer(kind: str, target: str, tmp_path: Path) -> None:
 
 
 def test_a_convolution(tmp_path: Path) -> None:
-    model, feed = target_models.conv()
+    model, feed = graphs.conv()
     asked = Recipe("convolutions", Scheme(), (Rule(Scheme(), kind=Kind.CONV),))
     (layer,) = compared(tmp_path, (model, feed), "native", recipe=asked).layers
     assert same(layer.inputs, feed["x"])
@@ -133,7 +132,7 @@ def test_a_convolution(tmp_path: Path) -> None:
 
 
 def test_a_weight_behind_nodes_and_shared_with_a_table(tmp_path: Path) -> None:
-    model, feed = target_models.tied()
+    model, feed = graphs.tied()
     layers = by_name(compared(tmp_path, (model, feed), "portable"))
     table = stored(model)["table"]
     assert same(layers["head"].weights, table)
@@ -154,7 +153,7 @@ def test_a_weight_that_is_computed(tmp_path: Path) -> None:
 
 
 def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     floating = save(model, tmp_path / "float.onnx", external="float.data")
     octavo.onnx.quantize_dynamic(floating, tmp_path / "int8.onnx")
     layers = by_name(octavo.onnx.compare(floating, tmp_path / "int8.onnx", feed))
@@ -163,7 +162,7 @@ def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
 
 
 def test_of_two_activations_the_one_that_is_stretched_more(tmp_path: Path) -> None:
-    model, _ = target_models.products()
+    model, _ = graphs.products()
     spiked = normal(5, 32, 16, seed=1)
     spiked[1, 2, 3] = -SPIKE
     feed = {"a": normal(5, 8, 32), "b": spiked}
@@ -208,7 +207,7 @@ def test_several_runs_are_counted_as_one_and_only_finite_numbers(tmp_path: Path)
     feeds = [{"x": normal(m, 64, seed=m)} for m in (2, 40, 5)]
     feeds[0]["x"][0, 0] = SPIKE
     feeds[1]["x"][1] = np.nan
-    layers = by_name(compared(tmp_path, target_models.linear(), "portable", feeds))
+    layers = by_name(compared(tmp_path, graphs.linear(), "portable", feeds))
     whole = np.concatenate([feed["x"] for feed in feeds])
     assert same(layers["layer0"].inputs, whole[np.isfinite(whole)])
     assert layers["layer0"].inputs.outliers == 1

@@ -18,10 +18,9 @@ from octavo.core.kernels import unpack
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.onnx import compare, quantize_dynamic
 from octavo.results.comparison import Comparison, LayerDifference
-from tests.onnx import target_models
-from tests.onnx.helpers import F32, build, mlp, normal, refused, save, snapshot
+from tests import graphs
+from tests.graphs import F32, Case, build, mlp, normal, refused, save, snapshot
 from tests.onnx.references.linear import reference_native as reference
-from tests.onnx.target_models import Case
 
 # Rounding to 8 bits leaves 40 dB for normal data, and float16 70. A doubled scale has 0 dB alone,
 # and 19.5 behind the sigmoid that a layer of target native took in, which saturates.
@@ -68,13 +67,13 @@ def branches() -> Case:
 
 
 CASES = {
-    "linear": target_models.linear,
-    "gelu and residual": target_models.wide,
-    "gemm": target_models.gemm,
-    "grouped": target_models.grouped,
-    "tied": target_models.tied,
-    "table": target_models.table,
-    "lstm": lambda: target_models.recurrent("LSTM"),
+    "linear": graphs.linear,
+    "gelu and residual": graphs.wide,
+    "gemm": graphs.gemm,
+    "grouped": graphs.grouped,
+    "tied": graphs.tied,
+    "table": graphs.table,
+    "lstm": lambda: graphs.recurrent("LSTM"),
     "attention": attention,
     "if": branches,
 }
@@ -96,7 +95,7 @@ class Files:
         """Replaces stored tensors, wherever they lie, by what `change` makes of them."""
         model = onnx.load(self.quantized)
         left = set(change)
-        for graph in graphs(model.graph):
+        for graph in all_graphs(model.graph):
             for stored in graph.initializer:
                 if stored.name in change:
                     array = change[stored.name](numpy_helper.to_array(stored))
@@ -110,9 +109,9 @@ class Files:
         return [f"{weight}_scale" for weight, _ in outcome.layer.weights]
 
 
-def graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+def all_graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
     inner = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
-    return [graph, *(g for i in inner for g in graphs(i))]
+    return [graph, *(g for i in inner for g in all_graphs(i))]
 
 
 def by_name(found: Comparison) -> dict[str, LayerDifference]:
@@ -160,7 +159,7 @@ def test_a_broken_layer_comes_first(case: str, target: str, tmp_path: Path) -> N
 
 
 def test_factors_of_one_node_are_measured_together(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.grouped("Mul"), "native")
+    files = Files(tmp_path, graphs.grouped("Mul"), "native")
     found = {layer.name: layer for layer in files.compare().layers}
     assert "measured together with k" in found["q"].notes
     assert "measured together with q" in found["k"].notes
@@ -168,7 +167,7 @@ def test_factors_of_one_node_are_measured_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["portable", "native"])
 def test_a_broken_lstm_comes_before_a_sound_layer(target: str, tmp_path: Path) -> None:
-    model, feed = target_models.recurrent("LSTM")
+    model, feed = graphs.recurrent("LSTM")
     model.graph.node.append(helper.make_node("MatMul", ["yh", "head"], ["z"], name="last"))
     model.graph.initializer.append(numpy_helper.from_array(normal(20, 10, seed=9), "head"))
     model.graph.output.append(helper.make_tensor_value_info("z", F32, None))
@@ -184,7 +183,7 @@ def test_a_broken_lstm_comes_before_a_sound_layer(target: str, tmp_path: Path) -
 def test_the_first_layers_error_reaches_the_next_only_accumulated(
     target: str, tmp_path: Path
 ) -> None:
-    files = Files(tmp_path, target_models.linear(), target)
+    files = Files(tmp_path, graphs.linear(), target)
     sound = by_name(files.compare())
     files.edit({"w0_scale": doubled})
     broken = by_name(files.compare())
@@ -195,7 +194,7 @@ def test_the_first_layers_error_reaches_the_next_only_accumulated(
 
 def test_the_numbers_are_those_of_the_definition(tmp_path: Path) -> None:
     """Layer 1 of three in target native, whose activation is inside of it, in NumPy by hand."""
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     files = Files(tmp_path, (model, feed), "native")
     layer = by_name(files.compare())["layer1"]
     assert layer.at == ("r1",)
@@ -230,9 +229,9 @@ def test_the_numbers_are_those_of_the_definition(tmp_path: Path) -> None:
 
 def test_outputs_are_those_of_the_files_as_they_run(tmp_path: Path) -> None:
     from octavo.onnx import session
-    from tests.onnx.helpers import run
+    from tests.graphs import run
 
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     (output,) = files.compare().outputs
     a = run(files.floating, files.feed)[0]
     b = session(files.quantized).run(None, dict(files.feed))[0]
@@ -244,12 +243,12 @@ def test_outputs_are_those_of_the_files_as_they_run(tmp_path: Path) -> None:
     "options", [{"quant_format": "qdq"}, {"cpu": "any"}, {"recipe": "float16"}]
 )
 def test_other_forms_of_portable_layers_are_known(options: Any, tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear(), **options)
+    files = Files(tmp_path, graphs.linear(), **options)
     assert sorted(by_name(files.compare())) == ["layer0", "layer1", "layer2"]
 
 
 def test_layers_that_are_left_float_are_none(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear(), nodes_to_exclude=["layer1"])
+    files = Files(tmp_path, graphs.linear(), nodes_to_exclude=["layer1"])
     found = files.compare()
     assert sorted(by_name(found)) == ["layer0", "layer2"]
     assert found.left_float == 1
@@ -298,7 +297,7 @@ def test_nodes_that_are_cut_off_may_hold_subgraphs(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_are_shown(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     third = np.arange(64) == 3
     files.edit({"w2_scale": lambda old: np.where(third, np.float32(np.inf), old)})
     found = files.compare()
@@ -312,7 +311,7 @@ def test_numbers_that_are_not_finite_are_shown(tmp_path: Path) -> None:
 
 
 def test_inputs_are_made_up_where_none_are_given(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     found = compare(files.floating, files.quantized)
     assert (found.inputs, found.runs) == ("made up", 4)
     again = compare(files.floating, files.quantized)
@@ -320,7 +319,7 @@ def test_inputs_are_made_up_where_none_are_given(tmp_path: Path) -> None:
 
 
 def test_several_runs_of_different_lengths_count_as_one(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     feeds = [{"x": normal(m, 64, seed=m)} for m in (2, 5)]
     found = compare(files.floating, files.quantized, feeds)
     assert found.runs == 2
@@ -346,7 +345,7 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_a_model_with_other_layers_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     other = save(renamed(mlp(3, 64)), tmp_path / "other.onnx")
     said = "lacks 3 of the 3 layers of", "'other_layer0'", "do not belong together", "int8.onnx"
     with refused(tmp_path, ModelError, *said):
@@ -354,34 +353,34 @@ def test_a_model_with_other_layers_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_with_other_inputs_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.grouped())
-    other = save(target_models.table()[0], tmp_path / "other.onnx")
+    files = Files(tmp_path, graphs.grouped())
+    other = save(graphs.table()[0], tmp_path / "other.onnx")
     with refused(tmp_path, ModelError, "float.onnx has no input 'i', which", "other.onnx has"):
         compare(files.floating, other)
 
 
 def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     wider = save(mlp(3, 48), tmp_path / "wider.onnx")
     with refused(tmp_path, ModelError, "int8.onnx fails on inputs that", "wider.onnx accepts"):
         compare(wider, files.quantized)
 
 
 def test_swapped_models_are_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     said = "int8.onnx holds quantized layers", "octavo compare FLOAT INT8"
     with refused(tmp_path, AlreadyQuantizedError, *said):
         compare(files.quantized, files.floating)
 
 
 def test_a_model_without_quantized_layers_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     with refused(tmp_path, ModelError, "float.onnx holds no quantized layers"):
         compare(files.floating, files.floating)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     with refused(tmp_path, ModelError, "gone.onnx does not exist"):
         compare(files.floating, tmp_path / "gone.onnx")
     with refused(tmp_path, ModelError, "gone.onnx does not exist"):
@@ -400,7 +399,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(feed: Any, said: str, tmp_path: Path) -> None:
-    files = Files(tmp_path, target_models.linear())
+    files = Files(tmp_path, graphs.linear())
     with refused(tmp_path, InputDataError, said):
         compare(files.floating, files.quantized, feed)
 

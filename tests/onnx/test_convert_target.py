@@ -21,33 +21,32 @@ from octavo.errors import ModelError, NothingQuantizedError, OptionError
 from octavo.files.metadata import metadata
 from octavo.onnx import convert_target, quantize_dynamic, session
 from octavo.recipe import Kind, Recipe, Rule, Scheme
-from tests.onnx import target_models
-from tests.onnx.helpers import mlp, normal, refused, save
-from tests.onnx.target_models import Case
+from tests import graphs
+from tests.graphs import Case, mlp, normal, refused, save
 
 EVERYTHING = Recipe(
     "everything", Scheme(), (Rule(Scheme(), kind=Kind.CONV), Rule(Scheme(), kind=Kind.GRU))
 )
 PRODUCTS = Recipe("products", Scheme(), (Rule(Scheme(), kind=Kind.ACTIVATION_MATMUL),))
 KINDS: dict[str, tuple[Case, Any]] = {
-    "linear": (target_models.linear(), "int8"),
-    "wide rows and gelu": (target_models.wide(), "int8"),
-    "gemm": (target_models.gemm(), "int8"),
-    "grouped": (target_models.grouped(), "int8"),
-    "table": (target_models.table(), "int8"),
-    "tied": (target_models.tied(), "int8"),
-    "conv": (target_models.conv(), EVERYTHING),
-    "pooled": (target_models.pooled(), EVERYTHING),
-    "lstm": (target_models.recurrent("LSTM"), "int8"),
-    "attention": (target_models.attention(), "int8"),
-    "joint": (target_models.joint(), "int8"),
-    "products": (target_models.products(), PRODUCTS),
+    "linear": (graphs.linear(), "int8"),
+    "wide rows and gelu": (graphs.wide(), "int8"),
+    "gemm": (graphs.gemm(), "int8"),
+    "grouped": (graphs.grouped(), "int8"),
+    "table": (graphs.table(), "int8"),
+    "tied": (graphs.tied(), "int8"),
+    "conv": (graphs.conv(), EVERYTHING),
+    "pooled": (graphs.pooled(), EVERYTHING),
+    "lstm": (graphs.recurrent("LSTM"), "int8"),
+    "attention": (graphs.attention(), "int8"),
+    "joint": (graphs.joint(), "int8"),
+    "products": (graphs.products(), PRODUCTS),
 }
 IN_FLOAT: dict[str, tuple[Case, Any]] = {
-    "gru": (target_models.recurrent("GRU", linear_before_reset=1), EVERYTHING),
-    "gru, reset first": (target_models.recurrent("GRU"), EVERYTHING),
-    "rnn": (target_models.recurrent("RNN"), EVERYTHING),
-    "rnn, relu": (target_models.recurrent("RNN", activations=["Relu", "Relu"]), EVERYTHING),
+    "gru": (graphs.recurrent("GRU", linear_before_reset=1), EVERYTHING),
+    "gru, reset first": (graphs.recurrent("GRU"), EVERYTHING),
+    "rnn": (graphs.recurrent("RNN"), EVERYTHING),
+    "rnn, relu": (graphs.recurrent("RNN", activations=["Relu", "Relu"]), EVERYTHING),
 }
 
 
@@ -135,7 +134,7 @@ def test_products_of_activations_become_float(tmp_path: Path) -> None:
 
 
 def test_groups_and_float_recurrences_are_in_the_notes(tmp_path: Path) -> None:
-    linear = quantized(target_models.linear(), "int8-accurate", "native", tmp_path / "g.onnx")
+    linear = quantized(graphs.linear(), "int8-accurate", "native", tmp_path / "g.onnx")
     done = convert_target(linear, tmp_path / "gp.onnx", to="portable")
     assert any("no groups of 128" in note and "layer0" in note for note in done.notes)
     gru = quantized(*IN_FLOAT["gru"], "native", tmp_path / "gru.onnx")
@@ -164,7 +163,7 @@ def test_what_has_no_operator_stays_and_is_named(tmp_path: Path) -> None:
     recipe = Recipe(
         "mixed", Scheme(), (Rule(Scheme.from_dict(_blocks()), name="layer1"),), max_error=0.3
     )
-    portable = quantized(target_models.linear(), recipe, "portable", tmp_path / "p.onnx")
+    portable = quantized(graphs.linear(), recipe, "portable", tmp_path / "p.onnx")
     done = convert_target(portable, tmp_path / "n.onnx", to="native")
     assert done.layers == {"Linear": 2}
     assert any("MatMulNBits" in note and "layer1" in note for note in done.notes)
@@ -187,7 +186,7 @@ def test_a_layer_that_no_native_operator_takes_is_refused(tmp_path: Path) -> Non
 
 def test_a_recurrence_of_which_the_last_state_is_read_is_in_the_notes(tmp_path: Path) -> None:
     proto = onnx.ModelProto()
-    proto.CopyFrom(target_models.recurrent("LSTM")[0])
+    proto.CopyFrom(graphs.recurrent("LSTM")[0])
     (lstm,) = [n for n in proto.graph.node if n.op_type == "LSTM"]
     state = onnx.helper.make_tensor_value_info("state", onnx.TensorProto.FLOAT, None)
     lstm.output[:] = ["", "state"]
@@ -213,7 +212,7 @@ def _blocks() -> dict[str, Any]:
 
 
 def test_metadata_says_the_target_and_what_opens_it(tmp_path: Path) -> None:
-    portable = quantized(target_models.linear(), "int8", "portable", tmp_path / "p.onnx")
+    portable = quantized(graphs.linear(), "int8", "portable", tmp_path / "p.onnx")
     convert_target(portable, tmp_path / "n.onnx", to="native")
     said = metadata(tmp_path / "n.onnx")
     assert said["octavo.target"] == "native" and "ai.octavo" in said["octavo.operators"]
@@ -236,10 +235,10 @@ def test_external_data_stays_external(tmp_path: Path) -> None:
 
 def test_errors_leave_nothing_behind(tmp_path: Path) -> None:
     floats = save(mlp(), tmp_path / "float.onnx")
-    native = quantized(target_models.linear(), "int8", "native", tmp_path / "n.onnx")
-    portable = quantized(target_models.linear(), "int8", "portable", tmp_path / "p.onnx")
+    native = quantized(graphs.linear(), "int8", "native", tmp_path / "n.onnx")
+    portable = quantized(graphs.linear(), "int8", "portable", tmp_path / "p.onnx")
     recipe = Recipe("blocks", Scheme.from_dict(_blocks()))
-    blocks = quantized(target_models.linear(), recipe, "portable", tmp_path / "b.onnx")
+    blocks = quantized(graphs.linear(), recipe, "portable", tmp_path / "b.onnx")
     out = tmp_path / "out.onnx"
     with refused(tmp_path, ModelError, "of target native already"):
         convert_target(native, out, to="native")
@@ -259,7 +258,7 @@ def test_errors_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_new_operator_is_a_named_error(tmp_path: Path) -> None:
-    native = quantized(target_models.linear(), "int8", "native", tmp_path / "n.onnx")
+    native = quantized(graphs.linear(), "int8", "native", tmp_path / "n.onnx")
     model = onnx.load(native)
     model.graph.node[0].op_type = "Hyperlinear"
     save(model, native)
@@ -269,7 +268,7 @@ def test_a_new_operator_is_a_named_error(tmp_path: Path) -> None:
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    quantized(target_models.linear(), "int8", "portable", tmp_path / "m.int8.onnx")
+    quantized(graphs.linear(), "int8", "portable", tmp_path / "m.int8.onnx")
     run = CliRunner().invoke
     done = run(app, ["convert-target", "m.int8.onnx", "--to", "native"])
     assert done.exit_code == 0 and "3 Linear" in done.stdout, done.output

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from octavo.errors import AlreadyQuantizedError, ModelError, NothingQuantizedError
 from octavo.onnx import quantize_dynamic
-from tests.onnx.rules.support import (
+from tests.graphs import (
     BOOL,
     FLOAT,
     INT8,

@@ -22,7 +22,7 @@ from octavo.onnx.custom_ops import CustomOps, open_session, session_options
 from octavo.recipe import preset
 from octavo.tune import tune
 from tests.cli_support import run as run_command
-from tests.onnx.helpers import F32, build, normal, save
+from tests.graphs import F32, build, normal, save
 
 LIBRARY = get_library_path()
 CONTRIB = helper.make_opsetid("ai.onnx.contrib", 1)

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertModel
 
 from octavo.core.metrics import relative_error
 from octavo.onnx import session
-from tests.onnx.rules.support import (
+from tests.graphs import (
     BOOL,
     FLOAT,
     INT8,

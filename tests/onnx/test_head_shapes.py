@@ -13,9 +13,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import octavo.onnx.convert
+from tests.graphs import F32, Converted, build, convert, run
 from tests.native_target.test_attention_fusion import DEPTH, HEADS, QK, SPELLINGS, WIDTH, model
-from tests.onnx.helpers import F32, build, run
-from tests.onnx.rules.support import Converted, convert
 
 COMPUTING = {"Shape", "Gather", "Unsqueeze", "Concat"}
 READ = {"q3", "k3", "v3", "ot"}

@@ -19,7 +19,7 @@ import pytest
 from octavo.files.metadata import metadata
 from octavo.files.staging import PREFIX
 from octavo.onnx import quantize_dynamic
-from tests.onnx.helpers import mlp, normal, run, save, snapshot
+from tests.graphs import mlp, normal, run, save, snapshot
 
 MOMENTS = 24 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 8
 LAYERS, WIDTH = 16, 768  # takes about half a second

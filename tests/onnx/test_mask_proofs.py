@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.onnx.rules.support import convert
+from tests.graphs import convert
 from tests.onnx.test_masks import gathering, outputs
 
 WIDTH = 32

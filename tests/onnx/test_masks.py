@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 
 import octavo.onnx.convert
 from octavo.onnx import session
+from tests.graphs import Converted, convert
 from tests.native_target.test_attention_fusion import SPELLINGS, WIDTH, model
-from tests.onnx.rules.support import Converted, convert
 
 I64, BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 NOTE = "1 mask is added as given, not gathered or expanded first"

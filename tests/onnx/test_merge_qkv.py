@@ -18,10 +18,9 @@ from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.comparing.compare import compare
 from octavo.onnx.read.load import load
 from octavo.recipe import Report
+from tests.graphs import FLOAT, Converted, build, convert, node, run, save, values, weight
+from tests.graphs import run as outputs
 from tests.native_target.test_attention_fusion import SPELLINGS, WIDTH, model, used
-from tests.onnx.helpers import run, save
-from tests.onnx.rules.support import FLOAT, Converted, build, convert, node, values, weight
-from tests.onnx.rules.support import run as outputs
 
 ALL = "q3+k3+v3"
 MASKED = SPELLINGS["mask"]

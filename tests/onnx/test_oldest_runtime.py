@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.onnx import custom_ops_library, session
-from tests.onnx.rules.support import (
+from tests.graphs import (
     BOOL,
     FLOAT,
     FLOAT16,

@@ -19,8 +19,8 @@ from onnx import numpy_helper
 
 from octavo.errors import AlreadyQuantizedError
 from octavo.onnx import quantize_dynamic, session
+from tests.graphs import INT8, PER_TENSOR, Array, assert_close, convert, error, run
 from tests.onnx.operator_cases import operator_cases
-from tests.onnx.rules.support import INT8, PER_TENSOR, Array, assert_close, convert, error, run
 
 LINEAR = (
     "gemm_all_attributes gemm_alpha gemm_beta gemm_default_matrix_bias gemm_default_no_bias "

@@ -15,7 +15,7 @@ import pytest
 from onnx import helper
 
 from octavo.onnx import convert_target
-from tests.onnx.rules.support import FLOAT, MS, build, convert, error, node, values, weight
+from tests.graphs import FLOAT, MS, build, convert, error, node, values, weight
 from tests.onnx.test_oldest_runtime import CASES, SAME, OldRuntime, converted_case, newest
 
 VARIABLE = "OCTAVO_ORT123_PYTHON"

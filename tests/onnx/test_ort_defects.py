@@ -23,7 +23,7 @@ from onnx import helper, numpy_helper
 
 from octavo.errors import ModelError, OptionError, RecipeError
 from octavo.onnx import quantize_dynamic
-from tests.onnx.rules.support import (
+from tests.graphs import (
     BOOL,
     FLOAT,
     FLOAT16,

@@ -28,7 +28,7 @@ from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import QuantType
 from onnxruntime.quantization import quantize_dynamic as theirs
 
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     FLOAT16,
     INT32,

@@ -13,8 +13,8 @@ import octavo.onnx
 from benchmarks.zoo import minilm
 from octavo.core.kernels import checksum
 from octavo.recipe import Layer
-from tests.onnx import target_models
-from tests.onnx.helpers import save
+from tests import graphs
+from tests.graphs import save
 
 SHUFFLED, DOUBLED = "outputs change places", "scales doubled"
 
@@ -57,7 +57,7 @@ def sign(model: onnx.ModelProto, weight: str, array: np.ndarray) -> None:
 
 @pytest.mark.parametrize("damage", [SHUFFLED, DOUBLED])
 @pytest.mark.parametrize("target", ["portable", "native"])
-@pytest.mark.parametrize("case", [target_models.grouped, target_models.linear])
+@pytest.mark.parametrize("case", [graphs.grouped, graphs.linear])
 def test_one_stored_tensor_changes_and_its_layer_comes_first(
     case: object, target: str, damage: str, tmp_path: Path
 ) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 
 from octavo.onnx import convert_target, session
+from tests.graphs import convert, run
 from tests.onnx.random_layers import Layers, Step, feeds, layers, model, outputs_of
-from tests.onnx.rules.support import convert, run
 
 WAYS: dict[str, dict[str, Any]] = {
     "native": {"target": "native"},

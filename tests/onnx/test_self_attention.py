@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import Converted, convert, run
 from tests.native_target.test_attention_fusion import HEADS, QK, SPELLINGS, WIDTH, Step, model
-from tests.onnx.rules.support import Converted, convert, run
 
 MASKED: list[Step] = [QK, ("Mul", ["qk", "eighth"], "s"), ("Add", ["s", "bias"], "logits")]
 LOWEST = float(np.finfo(np.float32).min)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from octavo.onnx import custom_ops_library, quantize_dynamic, session
-from tests.onnx.helpers import mlp, normal
+from tests.graphs import mlp, normal
 
 PACKAGES = ("numpy", "numpy.libs", "onnxruntime")
 

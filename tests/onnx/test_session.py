@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from octavo.core import ort_library
 from octavo.errors import ModelError
 from octavo.onnx import quantize_dynamic
-from tests.onnx.helpers import mlp, normal
+from tests.graphs import mlp, normal
 
 # Not `import ... as`: the package has a function of the same name.
 sessions: Any = importlib.import_module("octavo.onnx.session")

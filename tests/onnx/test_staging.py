@@ -22,7 +22,7 @@ from octavo.errors import OutputError
 from octavo.files import locks
 from octavo.files import staging as module
 from octavo.files.staging import PREFIX, Staging, output_error, remove_abandoned
-from tests.onnx.helpers import mlp, snapshot
+from tests.graphs import mlp, snapshot
 
 OLD, NEW = b"the old model", b"the new model"
 

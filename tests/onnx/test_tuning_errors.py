@@ -18,9 +18,8 @@ from octavo.onnx import OnnxTarget
 from octavo.onnx.tuning import sensitivity, target
 from octavo.onnx.tuning.sensitivity import worst_error
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme
-from tests.onnx import target_models
-from tests.onnx.helpers import F32, build, mlp, normal
-from tests.onnx.target_models import Case
+from tests import graphs
+from tests.graphs import F32, Case, build, mlp, normal
 
 INT8 = PRESETS["int8"]
 EVERYTHING = replace(
@@ -114,7 +113,7 @@ def unnamed_outputs() -> Case:
 
 def half() -> Case:
     """Layers in float16."""
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     for tensor in model.graph.initializer:
         array = onnx.numpy_helper.to_array(tensor).astype(np.float16)
         tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
@@ -124,18 +123,18 @@ def half() -> Case:
 
 
 CASES: dict[str, tuple[Callable[[], Case], Recipe]] = {
-    "layers in a row": (target_models.linear, INT8),
-    "per tensor": (target_models.linear, PRESETS["int8-per-tensor"]),
-    "blocks": (target_models.wide, PRESETS["int8-block"]),
-    "float16 weights": (target_models.wide, PRESETS["float16"]),
-    "bias, gelu and residual": (target_models.wide, INT8),
-    "gemm": (target_models.gemm, INT8),
-    "shared input": (target_models.grouped, INT8),
-    "shared weight": (target_models.tied, INT8),
-    "convolution": (target_models.conv, EVERYTHING),
-    "product of activations": (target_models.products, EVERYTHING),
-    "three outputs": (lambda: target_models.recurrent("LSTM"), EVERYTHING),
-    "gru": (lambda: target_models.recurrent("GRU", linear_before_reset=1), EVERYTHING),
+    "layers in a row": (graphs.linear, INT8),
+    "per tensor": (graphs.linear, PRESETS["int8-per-tensor"]),
+    "blocks": (graphs.wide, PRESETS["int8-block"]),
+    "float16 weights": (graphs.wide, PRESETS["float16"]),
+    "bias, gelu and residual": (graphs.wide, INT8),
+    "gemm": (graphs.gemm, INT8),
+    "shared input": (graphs.grouped, INT8),
+    "shared weight": (graphs.tied, INT8),
+    "convolution": (graphs.conv, EVERYTHING),
+    "product of activations": (graphs.products, EVERYTHING),
+    "three outputs": (lambda: graphs.recurrent("LSTM"), EVERYTHING),
+    "gru": (lambda: graphs.recurrent("GRU", linear_before_reset=1), EVERYTHING),
     "outputs that are left out": (unnamed_outputs, INT8),
     "if": (branches, INT8),
     "loop": (loop, INT8),
@@ -182,7 +181,7 @@ def test_switches_tell_what_conversions_do(
 
 
 def test_qdq_models_have_switches_too() -> None:
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     ours = OnnxTarget(model, quant_format="qdq")
     sets = sets_of(ours, INT8)
     expected = [by_conversion(ours, INT8, layers, [feed]) for layers in sets]
@@ -190,7 +189,7 @@ def test_qdq_models_have_switches_too() -> None:
 
 
 def test_all_feeds_count_as_one() -> None:
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     ours = OnnxTarget(model)
     feeds = [feed, {"x": normal(9, 64, seed=5)}]
     (error,) = ours.errors(INT8, [["layer0"]], feeds)
@@ -209,7 +208,7 @@ def test_many_layers_are_switched_one_by_one() -> None:
 def test_what_protobuf_cannot_hold_goes_to_a_data_file(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, feed = target_models.wide()
+    model, feed = graphs.wide()
     expected = OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed])
     files: list[list[str]] = []
     opened = sensitivity.open_session
@@ -225,7 +224,7 @@ def test_what_protobuf_cannot_hold_goes_to_a_data_file(
 
 
 def test_without_switches_each_set_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     ours = OnnxTarget(model)
     sets = sets_of(ours, INT8)
     expected = ours.errors(INT8, sets, [feed])
@@ -240,7 +239,7 @@ def test_without_switches_each_set_is_converted(monkeypatch: pytest.MonkeyPatch)
 def test_switches_that_do_not_give_the_float_model_are_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     expected = OnnxTarget(model).errors(INT8, [["layer0"]], [feed])
     outputs = sensitivity._Switched.outputs
     monkeypatch.setattr(
@@ -271,7 +270,7 @@ def test_numbers_that_are_not_finite_are_an_infinite_error() -> None:
 
 
 def test_layers_and_feeds_that_the_model_does_not_have_are_refused() -> None:
-    model, feed = target_models.linear()
+    model, feed = graphs.linear()
     ours = OnnxTarget(model)
     with pytest.raises(RecipeError, match=r"no layer 'layer7'\. Did you mean"):
         ours.errors(INT8, [["layer0"], ["layer7"]], [feed])

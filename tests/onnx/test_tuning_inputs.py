@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from octavo.errors import InputDataError
 from octavo.onnx import OnnxTarget
-from tests.onnx.helpers import F32, build, mlp, normal
+from tests.graphs import F32, build, mlp, normal
 
 I64 = TensorProto.INT64
 ROWS = 11

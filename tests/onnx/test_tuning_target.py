@@ -26,8 +26,8 @@ from octavo.onnx import OnnxTarget, inspect, quantize_dynamic, session
 from octavo.onnx.tuning.sensitivity import worst_error
 from octavo.recipe import FLOAT, PRESETS, Recipe, Rule
 from octavo.recipe.target import Target
-from tests.onnx import target_models
-from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save
+from tests import graphs
+from tests.graphs import F32, build, mlp, normal, refused, run, save
 
 INT8 = PRESETS["int8"]
 FIRST_FLOAT = INT8.with_rules_first(Rule(FLOAT, name="layer0", reason="kept"))
@@ -53,7 +53,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("target", ["portable", "native"])
 def test_decisions_are_those_of_inspect(target: str) -> None:
-    for model, _ in (target_models.linear(), target_models.tied(), target_models.conv()):
+    for model, _ in (graphs.linear(), graphs.tied(), graphs.conv()):
         ours = OnnxTarget(model, target=target)
         name = ours.decisions(INT8)[0].layer.name
         recipes = [*PRESETS.values(), INT8.with_rules_first(Rule(FLOAT, name=name))]
@@ -362,7 +362,7 @@ def test_peak_memory_is_what_the_weights_and_one_run_take() -> None:
 
 
 def test_peak_memory_of_a_model_that_does_not_run_is_an_error() -> None:
-    model, _ = target_models.products()
+    model, _ = graphs.products()
     feed = {"a": normal(2, 8, 32), "b": normal(3, 32, 16)}
     with pytest.raises(ModelError, match=r"does not run to have its memory measured: .*scores"):
         OnnxTarget(model).peak_memory(None, feed)

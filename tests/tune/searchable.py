@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.onnx.helpers import mlp, normal, save
+from tests.graphs import mlp, normal, save
 
 WIDTH = 32
 ROWS = 4000

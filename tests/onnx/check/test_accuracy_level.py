@@ -15,7 +15,7 @@ from octavo.onnx.check import accuracy_level
 from octavo.onnx.check.accuracy_level import Compared
 from octavo.recipe import Report
 from octavo.recipe.recipe import PRESETS
-from tests.onnx.helpers import mlp, save, snapshot
+from tests.graphs import mlp, save, snapshot
 
 
 def levels(path: Path) -> set[int]:

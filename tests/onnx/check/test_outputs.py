@@ -16,7 +16,7 @@ from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import Runs, open_float
 from octavo.onnx.read.load import load
-from tests.onnx.helpers import F32, build, normal, refused
+from tests.graphs import F32, build, normal, refused
 
 I64 = TensorProto.INT64
 BAD = np.where(np.arange(64)[:, None] == 0, np.float32(1e3), normal(64, 16) * np.float32(1e-3))

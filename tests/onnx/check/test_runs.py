@@ -18,7 +18,7 @@ from octavo.onnx.check.memory import Memory
 from octavo.onnx.check.runs import Clock, run_within
 from octavo.onnx.custom_ops import open_session
 from octavo.onnx.read.load import load
-from tests.onnx.helpers import F32, build, mlp, normal, save
+from tests.graphs import F32, build, mlp, normal, save
 
 I64 = TensorProto.INT64
 HEADS, WIDE = 8, 64

@@ -18,7 +18,7 @@ from octavo.onnx import quantize_dynamic
 from octavo.onnx.check import coverage
 from octavo.onnx.check import verify as module
 from octavo.recipe import preset
-from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save
+from tests.graphs import F32, build, mlp, normal, refused, run, save
 
 
 def strict(max_error: float, name: str = "int8") -> Any:

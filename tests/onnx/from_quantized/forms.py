@@ -11,7 +11,7 @@ import onnx
 import onnxruntime.quantization as ortq
 from onnx import TensorProto, helper
 
-from tests.onnx.helpers import F32, build, normal, save
+from tests.graphs import F32, build, normal, save
 
 U8, I64 = TensorProto.UINT8, TensorProto.INT64
 Case = tuple[onnx.ModelProto, Mapping[str, np.ndarray]]

@@ -29,7 +29,7 @@ from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.read.load import load
 from octavo.onnx.stored_blocks import StoredBlocks, group_length
 from octavo.results.report import Conversion
-from tests.onnx.helpers import F32, build, normal, refused, run, save
+from tests.graphs import F32, build, normal, refused, run, save
 
 I64, F16, MS = TensorProto.INT64, TensorProto.FLOAT16, "com.microsoft"
 K, N, ROWS = 96, 48, 400
@@ -57,7 +57,7 @@ def decoder_parts() -> onnx.ModelProto:
         "v": normal(N, K, seed=3) / 10,
     }
     inputs, outputs = [("ids", I64, ["m"])], [("y", F32, ["m", K])]
-    return build(nodes, inputs, outputs, weights, opset=21, ir_version=10)
+    return build(nodes, inputs, outputs, weights, opset=21, ir=10)
 
 
 FEED = {"ids": np.arange(7)}
@@ -204,7 +204,7 @@ def test_a_table_of_another_axis_stays_and_the_rest_is_converted(tmp_path: Path)
     )  # fmt: skip
     constants = {"ts": normal(2, K), "q": Q[:, :3], "s": S[:12]}
     model = build(
-        [node, layer], [("ids", I64, [K])], [("y", F32, None)], constants, opset=21, ir_version=10
+        [node, layer], [("ids", I64, [K])], [("y", F32, None)], constants, opset=21, ir=10
     )
     model.graph.initializer.append(table)
     _, done = converted(save(model, tmp_path / "q.onnx"))
@@ -259,7 +259,7 @@ def test_blocks_of_a_matrix_that_is_used_the_other_way_round(tmp_path: Path) -> 
     ]
     constants = {"s": normal(N, 3, seed=5) / 20, "b": normal(N)}
     model = build(
-        nodes, [("x", F32, ["m", K])], [("y", F32, None)], constants, opset=21, ir_version=10
+        nodes, [("x", F32, ["m", K])], [("y", F32, None)], constants, opset=21, ir=10
     )
     model.graph.initializer.extend([q, z])
     path, feed = save(model, tmp_path / "q.onnx"), {"x": normal(5, K)}

@@ -27,8 +27,8 @@ from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.read.load import load
 from octavo.onnx.stored_weight import StoredWeight
 from octavo.results.report import Conversion
+from tests.graphs import normal, refused, run, save
 from tests.onnx.from_quantized import forms
-from tests.onnx.helpers import normal, refused, run, save
 
 QInt8, QUInt8 = ortq.QuantType.QInt8, ortq.QuantType.QUInt8
 OPTIONS: dict[str, dict[str, Any]] = {

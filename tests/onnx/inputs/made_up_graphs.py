@@ -14,7 +14,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, made_up
 from octavo.onnx.inputs.classify import kinds_of
 from octavo.onnx.inputs.roles import InputKind
-from tests.onnx.helpers import F32, build, normal
+from tests.graphs import F32, build, normal
 
 I64, BOOL, I32 = TensorProto.INT64, TensorProto.BOOL, TensorProto.INT32
 WIDE, HEADS, ROWS = 16, 2, 50

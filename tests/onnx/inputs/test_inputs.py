@@ -18,7 +18,7 @@ from octavo.onnx import quantize_dynamic
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import MOST_ELEMENTS, branches, made_up, read_inputs
 from octavo.recipe import Report
-from tests.onnx.helpers import F32, build, mlp, normal, refused, save
+from tests.graphs import F32, build, mlp, normal, refused, save
 
 I64, BOOL, STRING = TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from octavo.onnx import inputs
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs.roles import Role
-from tests.onnx.helpers import F32, build, normal
+from tests.graphs import F32, build, normal
 from tests.onnx.inputs.made_up_graphs import (
     BOOL,
     I64,

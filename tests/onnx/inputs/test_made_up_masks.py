@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from octavo.onnx.inputs.roles import Role
-from tests.onnx.helpers import F32, build, normal
+from tests.graphs import F32, build, normal
 from tests.onnx.inputs.made_up_graphs import (
     BOOL,
     I32,

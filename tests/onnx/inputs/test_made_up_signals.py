@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from octavo.core.samples import picture, sound
 from octavo.onnx.inputs.roles import Role
-from tests.onnx.helpers import F32, build, normal
+from tests.graphs import F32, build, normal
 from tests.onnx.inputs.made_up_graphs import I64, accepted, embedded, guesses, kinds, node
 
 U8 = TensorProto.UINT8

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from octavo.onnx.inputs import FixedShapes, describe
 from octavo.onnx.inputs.roles import Role
 from octavo.onnx.inputs.sizes import evaluate
-from tests.onnx.helpers import F32, build, normal
+from tests.graphs import F32, build, normal
 from tests.onnx.inputs.made_up_graphs import (
     BOOL,
     I32,

@@ -10,7 +10,7 @@ import pytest
 
 from octavo.errors import InputDataError
 from octavo.onnx import OnnxTarget, quantize_dynamic
-from tests.onnx.helpers import mlp, normal, save
+from tests.graphs import mlp, normal, save
 
 
 def test_a_sample_a_line_is_a_run_each(tmp_path: Path) -> None:

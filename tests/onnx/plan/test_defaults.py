@@ -16,11 +16,10 @@ from octavo.onnx import inspect
 from octavo.onnx.read.stored_report import stored_report
 from octavo.recipe import Recipe, Rule, Scheme, preset
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
+from tests.graphs import FLOAT, build, convert, mlp, node, save, values, weight
 from tests.native_target.recurrent_layers import Layer
 from tests.native_target.test_conv_places import CHAIN
 from tests.native_target.test_conv_places import model as convolutions
-from tests.onnx.helpers import mlp, save
-from tests.onnx.rules.support import FLOAT, build, convert, node, values, weight
 
 TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 

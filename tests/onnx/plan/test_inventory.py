@@ -12,7 +12,7 @@ import pytest
 
 from octavo.errors import ModelError
 from octavo.onnx import inspect
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     FLOAT16,
     INT8,

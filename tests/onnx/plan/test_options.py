@@ -23,7 +23,7 @@ from octavo.onnx import QuantType, quantize_dynamic
 from octavo.onnx.plan.options import EXTRA_OPTIONS, parse_request
 from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
 from octavo.recipe.recipe import PRESETS
-from tests.onnx.helpers import F32, build, mlp, normal, refused, save
+from tests.graphs import F32, build, mlp, normal, refused, save
 
 NOTHING: dict[str, Any] = {
     "recipe": None,

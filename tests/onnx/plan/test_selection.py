@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from onnx import helper
 
-from tests.onnx.rules.support import BOOL, FLOAT, build, convert, node, weight
+from tests.graphs import BOOL, FLOAT, build, convert, node, weight
 
 
 def two_of_one_name() -> Any:

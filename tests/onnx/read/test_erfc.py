@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from octavo.onnx import quantize_dynamic, session
-from tests.onnx.helpers import F32, build, normal, save
+from tests.graphs import F32, build, normal, save
 
 WIDTH = 64
 HALF = 1 / math.sqrt(2)

@@ -15,7 +15,7 @@ from onnx import helper
 
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.onnx import from_tensorflow, quantize_dynamic
-from tests.onnx.helpers import F32, build, mlp, normal, run, save
+from tests.graphs import F32, build, mlp, normal, run, save
 
 STAND_IN = """
 import json, os, pathlib, shutil, sys

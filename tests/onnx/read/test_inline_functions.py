@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from octavo.errors import ModelError
 from octavo.onnx import inspect, quantize_dynamic, session
-from tests.onnx.helpers import F32, normal, save
+from tests.graphs import F32, normal, save
 
 WIDTH = 64
 DOMAIN = "local"

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from octavo.errors import ModelError
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.read.load import load
-from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save
+from tests.graphs import F32, build, mlp, normal, refused, run, save
 
 
 def external(tmp_path: Path, **options: Any) -> Path:

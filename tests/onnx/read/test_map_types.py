@@ -20,7 +20,7 @@ from octavo.onnx.read.map_types import as_array
 from octavo.recipe import preset
 from octavo.tune import tune
 from tests.cli_support import run as run_command
-from tests.onnx.helpers import F32, build, normal, save
+from tests.graphs import F32, build, normal, save
 
 STRING, INT64 = TensorProto.STRING, TensorProto.INT64
 CLASSES = 4

@@ -23,7 +23,7 @@ from octavo.onnx.read import wire
 from octavo.onnx.read.load import load
 from octavo.onnx.write.save import save as write
 from octavo.onnx.write.store import TensorStore
-from tests.onnx.helpers import build, mlp, normal, run, save
+from tests.graphs import build, mlp, normal, run, save
 
 TYPES: dict[str, Any] = {
     "FLOAT": np.float32,

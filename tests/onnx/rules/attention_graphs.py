@@ -13,7 +13,7 @@ from onnx import numpy_helper, parser
 
 from octavo.onnx import session
 from octavo.recipe import Report
-from tests.onnx.rules.support import Array, convert, rng, run, weight
+from tests.graphs import Array, convert, rng, run, weight
 
 B, S, T, H, D = 3, 6, 9, 4, 8
 WIDTH = H * D

@@ -11,8 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
-from tests.onnx.rules.linear import per_row
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,
@@ -26,6 +25,7 @@ from tests.onnx.rules.support import (
     convert,
     error,
     node,
+    per_row,
     run,
     values,
     weight,

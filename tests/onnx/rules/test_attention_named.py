@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from octavo.onnx import convert_target
+from tests.graphs import Array, rng, run
 from tests.onnx.rules.attention_graphs import (
     INPUTS,
     WIDTH,
@@ -22,7 +23,6 @@ from tests.onnx.rules.attention_graphs import (
     queries_keys_values,
     spelled,
 )
-from tests.onnx.rules.support import Array, rng, run
 
 P = 4
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from octavo.onnx import convert_target
+from tests.graphs import Array, rng, run
 from tests.native_target.nodes import REFUSALS
 from tests.native_target.nodes import run as run_op
 from tests.onnx.rules.attention_graphs import (
@@ -24,7 +25,6 @@ from tests.onnx.rules.attention_graphs import (
     queries_keys_values,
     spelled,
 )
-from tests.onnx.rules.support import Array, rng, run
 
 SINKS = np.array([3.0, -2.0, 0.5, 40.0], np.float32).reshape(1, H, 1, 1)
 CONSTANTS = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from octavo.onnx import convert_target
+from tests.graphs import Array, rng, run
 from tests.onnx.rules.attention_graphs import (
     HEADS_APART,
     INPUTS,
@@ -25,7 +26,6 @@ from tests.onnx.rules.attention_graphs import (
     queries_keys_values,
     spelled,
 )
-from tests.onnx.rules.support import Array, rng, run
 
 MASKS = {
     "keys": "bool[B, 1, 1, T]",

@@ -10,8 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
-from tests.onnx.references.conv import reference_portable as reference
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,
@@ -27,6 +26,7 @@ from tests.onnx.rules.support import (
     values,
     weight,
 )
+from tests.onnx.references.conv import reference_portable as reference
 
 ASKED = {"op_types_to_quantize": ["Conv"]}
 C, M, B = 8, 12, 3

@@ -12,7 +12,7 @@ import pytest
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import session
 from octavo.onnx.operators.einsum import reference
-from tests.onnx.rules.support import FLOAT, INT8, build, convert, error, node, values, weight
+from tests.graphs import FLOAT, INT8, build, convert, error, node, values, weight
 
 # equation, shape of x, shape of the weight
 EQUATIONS = {

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import session
 from octavo.onnx.operators.gather import reference
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,

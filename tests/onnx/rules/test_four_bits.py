@@ -19,7 +19,7 @@ from octavo.errors import ModelError
 from octavo.graph.lower.blocks import unpack_bits
 from octavo.onnx import convert_target, quantize_dynamic, session
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme, WeightScheme
-from tests.onnx.rules.support import (
+from tests.graphs import (
     BFLOAT16,
     BOOL,
     FLOAT,

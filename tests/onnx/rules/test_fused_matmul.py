@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from octavo.errors import NothingQuantizedError
-from tests.onnx.rules.linear import per_row
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     INT8,
@@ -19,6 +18,7 @@ from tests.onnx.rules.support import (
     build,
     convert,
     node,
+    per_row,
     run,
     sizes,
     values,

@@ -13,7 +13,7 @@ from octavo.core.layer import SMALL_TABLE
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import inspect, session
 from octavo.onnx.operators.gather import reference
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,

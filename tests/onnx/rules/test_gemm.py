@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from tests.onnx.rules.linear import per_row
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     INT8,
@@ -20,6 +19,7 @@ from tests.onnx.rules.support import (
     convert,
     error,
     node,
+    per_row,
     run,
     sizes,
     values,

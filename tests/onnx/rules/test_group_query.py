@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 
 from octavo.errors import ModelError
 from octavo.onnx import convert_target, session
+from tests.graphs import Array, convert, rng, run, weight
 from tests.onnx.rules.attention_graphs import assert_same
-from tests.onnx.rules.support import Array, convert, rng, run, weight
 
 HEADS, KV_HEADS, DEPTH, POSITIONS = 6, 2, 16, 32
 ORDER = (

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
 from octavo.onnx.operators.stock_lstm import reference
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,

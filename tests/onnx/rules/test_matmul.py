@@ -10,8 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from octavo.errors import NothingQuantizedError
-from tests.onnx.rules.linear import per_row
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     INT8,
@@ -20,6 +19,7 @@ from tests.onnx.rules.support import (
     build,
     convert,
     node,
+    per_row,
     run,
     sizes,
     values,

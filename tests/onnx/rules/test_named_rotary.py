@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 
 from octavo.errors import ModelError
 from octavo.onnx import convert_target, session
+from tests.graphs import Array, convert, rng, run, weight
 from tests.onnx.rules.attention_graphs import assert_same
-from tests.onnx.rules.support import Array, convert, rng, run, weight
 
 B, HEADS, S, DEPTH, POSITIONS = 2, 3, 5, 16, 32
 PLACES = np.array([[4, 5, 6, 7, 8], [0, 1, 2, 9, 31]])

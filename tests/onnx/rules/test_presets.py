@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 
 from octavo.errors import OptionError
 from octavo.onnx import session
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     INT8,
     INT64,

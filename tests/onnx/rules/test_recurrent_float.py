@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from octavo.errors import NothingQuantizedError
-from tests.onnx.rules.support import FLOAT, INT8, build, convert, error, node, run, values, weight
+from tests.graphs import FLOAT, INT8, build, convert, error, node, run, values, weight
 
 T, B, WIDTH, H = 5, 2, 12, 8
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.onnx.rules.support import (
+from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 from octavo.onnx import convert_target
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     INT8,
     assert_close,

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.onnx.rules.support import (
+from tests.graphs import (
     FLOAT,
     FLOAT16,
     INT32,

@@ -21,7 +21,7 @@ from octavo.onnx import quantize_dynamic
 from octavo.onnx.session import metadata, session
 from octavo.onnx.write import save as module
 from octavo.onnx.write.store import ALIGNMENT, INLINE_BELOW, TensorStore
-from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save, snapshot
+from tests.graphs import F32, build, mlp, normal, refused, run, save, snapshot
 
 
 def names(folder: Path) -> list[str]:

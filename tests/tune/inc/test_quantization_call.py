@@ -15,7 +15,7 @@ from octavo.errors import OptionError
 from octavo.recipe import load_recipe
 from octavo.results.tuning import Status
 from octavo.tune import Quantization, common
-from tests.onnx.helpers import normal, run, save
+from tests.graphs import normal, run, save
 from tests.tune.searchable import WIDTH, model
 
 CONF = """\
