@@ -1,6 +1,7 @@
 # make quick   while you work: lint, types, the first case of each test that takes no time (a minute)
 # make test    everything that must pass: lint, types, all tests that are not slow
 # make test-all  the slow tests too, and other compilers, processors and systems: clang, aarch64, windows, macos
+# make planted   proves the tests: faults planted in copies of the sources, each of which a test must see
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make clang   the tests of kernels on what clang compiles
 # make aarch64  the same on an emulated 64-bit ARM
@@ -28,9 +29,9 @@ STEP := $(PYTHON) -m benchmarks.steps
 
 # What no other test calls is checked at least for its types.
 TYPED := -p octavo -p benchmarks $(foreach script,release clang windows macos aarch64,-m tests.$(script).run) \
-    -m tests.native.sanitize -m tests.everything
+    -m tests.native.sanitize -m tests.everything -m tests.planted.check
 
-.PHONY: setup browser demo quick test test-all sanitize clang aarch64 windows macos wheel bench docs check clean
+.PHONY: setup browser demo quick test test-all planted sanitize clang aarch64 windows macos wheel bench docs check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp $(OF_OPSET_23)/.stamp
 
@@ -122,24 +123,27 @@ demo:
 	@$(PYTHON) -m benchmarks.demo_setup
 
 # Many tests start Octavo afresh: without bytecode each of them would compile it again.
-quick test test-all: export PYTHONDONTWRITEBYTECODE :=
+quick test test-all planted: export PYTHONDONTWRITEBYTECODE :=
 
-# One case of each test, in every package; types are checked meanwhile. tests/heavy.txt names the
-# tests that it leaves out.
+# One case of each test that is cheap; types are checked meanwhile.
 quick: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
 	@$(PY) -m mypy $(TYPED) --no-error-summary & types=$$!; \
-	    $(PY) -m pytest --quick --quiet -n 2 --dist loadgroup; tests=$$?; \
+	    $(PY) -m pytest --quick --quiet -n 2 --dist loadfile; tests=$$?; \
 	    wait $$types && exit $$tests
 
 # pytest comes last, so that its count ends the output.
 test: setup browser check
-	@$(PY) -m pytest -n 2 --dist loadgroup -m 'not slow'
+	@$(PY) -m pytest -n 2 --dist loadfile -m 'not slow and not real_time'
 
 # Its last lines say what did not run, too: a failure, unless OCTAVO_ALLOW_MISSING=1.
 test-all: setup $(TENSORFLOW)/.stamp $(OPTIMUM)/.stamp browser check docs
 	@$(PY) -m tests.everything
+
+# Each fault of tests/planted in a copy, and the tests that mirror its place (half an hour).
+planted: $(VENV)/.stamp
+	@$(PY) -m tests.planted.check
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
 sanitize: setup

@@ -49,6 +49,8 @@ if platform.machine() in ("aarch64", "arm64"):
 """Every set that some processor of this architecture has, by the flags that Linux gives it; what
 this one lacks is skipped."""
 
+pytest_plugins = ["tests.seconds"]
+
 RAN = pytest.StashKey[set[str]]()
 COLLECTED = pytest.StashKey[bool]()
 
@@ -93,37 +95,9 @@ def _of_macos() -> set[str]:
     return {flag for flag, has in zip(named, told, strict=False) if has == "1"}
 
 
-HEAVY = Path(__file__).with_name("heavy.txt")
-"""Tests whose first case takes longer than HEAVY_SECONDS: `make quick` leaves them out."""
-HEAVY_SECONDS = 0.06
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("octavo")
-    quick = "the first case of each test; none that is slow, needs models, or is in tests/heavy.txt"
-    group.addoption("--quick", action="store_true", help=quick)
-    group.addoption("--write-heavy", action="store_true", help="write tests/heavy.txt anew")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.config.option.quick:
-        _one_case(metafunc)
     if "isa" in metafunc.fixturenames:
         metafunc.parametrize("isa", dict.fromkeys([*available(), *KNOWN]), indirect=True)
-
-
-def _one_case(metafunc: pytest.Metafunc) -> None:
-    """From here on each parameter has its first value only."""
-    every = metafunc.parametrize
-
-    def first(names: Any, values: Any, *more: Any, **options: Any) -> None:
-        one = list(values)[:1]
-        ids = options.get("ids")
-        if ids is not None and not callable(ids):
-            options["ids"] = list(ids)[:1]
-        every(names, one, *more, **options)
-
-    metafunc.parametrize = first  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -171,20 +145,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if seen[function] % sweep.args[0]:
                 item.add_marker("slow")
             seen[function] += 1
-    if config.option.quick:
-        heavy = set(HEAVY.read_text().split())
-        left_out = [item for item in items if _name(item.nodeid) in heavy or _costs(item)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
-
-
-def _name(nodeid: str) -> str:
-    """Of the test's function, which stays when files move."""
-    return nodeid.partition("[")[0].rpartition("::")[2]
-
-
-def _costs(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in ("slow", "models", "real_time"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -200,23 +160,9 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     node.config.stash[COLLECTED] |= found.get("kernel_tests", False)
 
 
-DURATIONS: dict[str, dict[str, float]] = {}
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Seconds of each case, by its function."""
-    function, cases = _name(report.nodeid), DURATIONS
-    cases.setdefault(function, {}).setdefault(report.nodeid, 0.0)
-    cases[function][report.nodeid] += report.duration
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    if config.option.write_heavy and not hasattr(config, "workerinput"):
-        first = {function: next(iter(cases.values())) for function, cases in DURATIONS.items()}
-        heavy = sorted(function for function, took in first.items() if took > HEAVY_SECONDS)
-        HEAVY.write_text("\n".join(heavy) + "\n")
     output = getattr(config, "workeroutput", None)
     if output is not None:
         output["kernel_isas"] = sorted(config.stash[RAN])

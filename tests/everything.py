@@ -1,5 +1,7 @@
 """`make test-all` behind its checks: other compilers, processors and systems, then all tests.
 
+Tests that assert how long something takes come last, one at a time.
+
     python -m tests.everything [pytest's arguments]
 
 The last lines say what passed, what failed, and what did not run because its tools are missing and
@@ -50,8 +52,11 @@ def main(arguments: Sequence[str]) -> int:
     results = {
         name: timed([sys.executable, "-m", f"tests.{name}.run"], plain) for name in ELSEWHERE
     }
-    pytest = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *arguments]
-    results["pytest"] = timed(pytest, os.environ | {"OCTAVO_EXAMPLES": "new"})
+    pytest = [sys.executable, "-m", "pytest", *arguments]
+    new_examples = os.environ | {"OCTAVO_EXAMPLES": "new"}
+    beside = ["-n", "2", "--dist", "loadfile", "-m", "not real_time"]
+    results["pytest"] = timed([*pytest, *beside], new_examples)
+    results["alone"] = timed([*pytest, "-n", "0", "-m", "real_time"], new_examples)
     print(summary(results))
     return verdict([status for status, _ in results.values()])
 

@@ -1,9 +1,10 @@
-"""What `make quick` and `make test` run of a test's cases."""
+"""What `make quick` and `make test` run of a test's cases, and what a run says of its time."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,45 +26,52 @@ def test_swept(a): pass
 @pytest.mark.slow
 def test_slow(): pass
 
-def test_heavy(): pass
+def test_costly(): pass
 """
+INI = (HERE.parent / "pyproject.toml").read_text().partition("[tool.pytest.ini_options]")
 
 
-def ids(tmp_path: Path, *options: str) -> list[str]:
-    (tmp_path / "conftest.py").write_bytes((HERE / "conftest.py").read_bytes())
-    (tmp_path / "heavy.txt").write_text("test_heavy\ntest_other\n")
-    (tmp_path / "test_one.py").write_text(TESTS)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--collect-only",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            *options,
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        check=False,
-    )
-    return re.findall(r"^test_one\.py::(\S+)", done.stdout, re.MULTILINE)
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """One file of tests beside the real plugins; test_costly took a minute in an earlier run."""
+    (tmp_path / "tests").mkdir()
+    for name in ("conftest.py", "seconds.py"):
+        shutil.copy(HERE / name, tmp_path / "tests" / name)
+    (tmp_path / "tests/test_one.py").write_text(TESTS)
+    (tmp_path / "pyproject.toml").write_text("".join(INI[1:]))
+    (tmp_path / "build").mkdir()
+    kept = {"tests/test_one.py::test_costly": 60.0}
+    (tmp_path / "build/seconds.json").write_text(json.dumps(kept))
+    return tmp_path
 
 
-def test_quick_takes_the_first_case_of_what_is_neither_slow_nor_heavy(tmp_path: Path) -> None:
-    assert ids(tmp_path, "--quick") == ["test_many[1-x]", "test_swept[0]"]
+def pytest_says(checkout: Path, *options: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, capture_output=True, text=True, cwd=checkout, check=False).stdout
+
+
+def ids(checkout: Path, *options: str) -> list[str]:
+    said = pytest_says(checkout, "--collect-only", *options)
+    return re.findall(r"^tests/test_one\.py::(\S+)", said, re.MULTILINE)
+
+
+def test_quick_takes_the_first_case_of_what_is_neither_slow_nor_costly(checkout: Path) -> None:
+    assert ids(checkout, "--quick") == ["test_many[1-x]", "test_swept[0]"]
 
 
 @pytest.mark.parametrize(("mark", "count"), [("not slow", 3), ("slow", 6), ("slow or not slow", 9)])
-def test_every_fourth_case_of_a_sweep_is_not_slow(tmp_path: Path, mark: str, count: int) -> None:
-    found = [name for name in ids(tmp_path, "-m", mark) if "swept" in name]
+def test_every_fourth_case_of_a_sweep_is_not_slow(checkout: Path, mark: str, count: int) -> None:
+    found = [name for name in ids(checkout, "-m", mark) if "swept" in name]
     assert len(found) == count
     assert ("test_swept[4]" in found) is (mark != "slow")
 
 
-def test_heavy_names_are_sorted_and_there_once() -> None:
-    names = (HERE / "heavy.txt").read_text().split()
-    assert names == sorted(set(names))
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_run_says_and_keeps_where_its_time_went(checkout: Path, workers: str) -> None:
+    said = pytest_says(checkout, "-n", workers, "-m", "not slow")
+    assert re.search(
+        r"seconds: \d+ of collection, \d+ of set-up, .*\n.* s  tests/test_one.py", said
+    )
+    kept = json.loads((checkout / "build/seconds.json").read_text())
+    assert kept["tests/test_one.py::test_costly"] < 1
+    assert len(kept) == 10
