@@ -69,8 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     with ThreadPoolExecutor(given.jobs) as pool:
         sound = dict(pool.map(lambda tests: passes(tests, copies, core), sets_of_tests(chosen)))
         found = dict(pool.map(lambda fault: outcome(fault, copies, core, sound), chosen))
-    number = Counter(found.values())
-    print(", ".join(f"{count} {word}" for word, count in sorted(number.items())))
+    print(", ".join(f"{n} {word}" for word, n in sorted(Counter(found.values()).items())))
     if given.record:
         kept = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         write_record(kept | {"last": found})
