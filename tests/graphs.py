@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,10 +130,14 @@ def text(
     weights: Mapping[str, Any] | None = None,
     opset: int = 17,
 ) -> onnx.ModelProto:
-    """`build` of nodes in ONNX's text: "[name] y = MatMul (x, w)"; `float[]` has any shape."""
+    """`build` of nodes in ONNX's text, "[name] y = MatMul (x, w)", and those weights it names.
+
+    `float[]` is of any shape, `float` of none.
+    """
     head = f'<ir_version: 8, opset_import: ["" : {opset}, "{MS}" : 1]>'
     model = parser.parse_model(f"{head} g ({inputs}) => ({outputs}) {{ {body} }}")
-    model.graph.initializer.extend(_tensor(name, a) for name, a in (weights or {}).items())
+    named = {name: a for name, a in (weights or {}).items() if name in re.findall(r"\w+", body)}
+    model.graph.initializer.extend(_tensor(name, a) for name, a in named.items())
     return model
 
 
