@@ -7,27 +7,16 @@ import io
 import json
 import multiprocessing
 import pickle
-import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.models import assert_bits, quiet
+
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 every_float = pytest.mark.parametrize("dtype", FLOATS, ids=str)
-
-
-def assert_bits(a: Any, b: Any) -> None:
-    """The same dtype, shape and values; NaN is NaN. Tuples are compared one by one."""
-    if isinstance(a, tuple):
-        for one, other in zip(a, b, strict=True):
-            assert_bits(one, other)
-        return
-    assert a.dtype == b.dtype
-    assert a.shape == b.shape
-    assert torch.equal(a.isnan(), b.isnan())
-    assert torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
 def assert_close(a: Tensor, b: Tensor, error: float) -> None:
@@ -99,17 +88,6 @@ def assert_runs_in_graphs(
         assert_bits(compiled(*some), y)
         assert_bits(exported(*some), y)
         assert_bits(traced(*(x for x in some if x is not None)), y)
-
-
-def quiet(call: Any) -> Any:
-    """`call`, without the warnings of PyTorch about its own ways (torch.jit is at its end)."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return call(*args, **kwargs)
-
-    return called
 
 
 def assert_threads_do_not_matter(layer: Any, *inputs: Any) -> None:

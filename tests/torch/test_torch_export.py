@@ -21,7 +21,7 @@ from octavo.files.metadata import metadata
 from octavo.torch import export_onnx, quantize_dynamic
 from octavo.torch.blocks.dynamic_type import has_dynamic_type
 from octavo.torch.export import Exported
-from tests.torch.exporting import (
+from tests.models import (
     constants,
     filled,
     flat,

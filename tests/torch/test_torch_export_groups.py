@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import export_onnx, quantize_dynamic
-from tests.torch.exporting import operators, relative, run
+from tests.models import operators, relative, run
 
 INDICES = torch.tensor([[0, 7, 499], [31, 16, 15]])
 

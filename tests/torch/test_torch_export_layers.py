@@ -18,8 +18,8 @@ from octavo.torch.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
 )
+from tests.models import constants, filled, flat, operators, relative, run, seeded
 from tests.onnx.test_oldest_runtime import OldRuntime, oldest  # noqa: F401
-from tests.torch.exporting import constants, filled, flat, operators, relative, run, seeded
 
 ALL = Recipe(name="all", default=Scheme())  # convolutions and embeddings too
 SAME = 2e-6  # relative: float32 sums in another order

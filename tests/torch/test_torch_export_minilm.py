@@ -15,7 +15,7 @@ from octavo.onnx import session
 from octavo.torch import export_onnx, quantize_dynamic
 from octavo.torch.export import Exported
 from octavo.torch.layers.linear import QuantizedLinear
-from tests.torch.exporting import constants, operators
+from tests.models import constants, operators
 
 # One worker makes the models once.
 pytestmark = [pytest.mark.models, pytest.mark.xdist_group("export of all-MiniLM-L6")]

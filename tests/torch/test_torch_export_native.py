@@ -25,7 +25,7 @@ from octavo.torch.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
 )
-from tests.torch.exporting import (
+from tests.models import (
     constants,
     filled,
     flat,

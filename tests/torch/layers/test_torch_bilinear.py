@@ -19,6 +19,7 @@ from octavo.torch.layers.bilinear import QuantizedBilinear
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.weight_choice import DEFAULT, SchemeChoice, WeightChoice
 from tests.core import statement
+from tests.models import filled, operators, relative, run, seeded
 from tests.torch.behaviour import (
     assert_bits,
     assert_keeps_its_state,
@@ -27,7 +28,6 @@ from tests.torch.behaviour import (
     every_float,
     in_another_process,
 )
-from tests.torch.exporting import filled, operators, relative, run, seeded
 
 CHOICES: dict[str, WeightChoice] = {
     "default": DEFAULT,
