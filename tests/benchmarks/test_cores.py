@@ -11,6 +11,8 @@ from benchmarks import cores, ours, rows
 from benchmarks.runner import Answer
 from octavo.measure.timing import Comparison, Timing
 
+pytestmark = pytest.mark.slow
+
 FULL, HALF = 2.0, 1.02  # of one thread's speed, on two
 
 

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import decoders, decoders_memory, decoders_rounding, decoders_speed, few_bits
+from benchmarks import decoders_rounding, decoders_speed, few_bits
 from benchmarks.families_aims import Aims
 from benchmarks.latency import Setting
 from benchmarks.runner import Answer, Job
 from benchmarks.zoo import big_llama, whisper_tiny
 from octavo.measure.timing import Comparison, Timing
-from octavo.recipe.recipe import preset
 
-
-def asked(*words: str, quick: bool = False, threads: tuple[int, ...] = ()) -> list[str]:
-    """Titles of the sections that a command measures."""
-    options = argparse.Namespace(only=words, quick=quick, threads=threads, rounds=5)
-    return list(decoders.sections(options, Path("nowhere")))
-
-
-def test_sections_have_names_of_their_own() -> None:
-    titles = asked()
-    assert len(titles) == len(set(titles))
-    assert [t for t in titles if "1.1 billion parameters, Q4_0: decoding" in t] == [
-        f"Llama of 1.1 billion parameters, Q4_0: decoding, {n}" for n in ("1 thread", "2 threads")
-    ]
-    assert asked("whisper") == ["Whisper tiny.en: words"]
-    assert not any("2 threads" in title for title in asked(quick=True))
-    assert all("2 threads" in t for t in asked("Q4_1", threads=(2,)))
+pytestmark = pytest.mark.slow
 
 
 def test_a_speed_is_asked_of_llama_cpp_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,25 +61,6 @@ def test_variables_of_ctranslate2_are_read(tmp_path: Path) -> None:
     assert np.array_equal(found["b/weight"], values)
 
 
-def test_layers_that_read_one_input_are_taken_apart() -> None:
-    held = {"x/weight": np.arange(12).reshape(6, 2), "x/bias": np.arange(6)}
-    found = dict(whisper_tiny._linears(held, "x", "y", "qkv"))
-    assert sorted(found) == [
-        *("y.k_proj.weight", "y.q_proj.bias", "y.q_proj.weight"),
-        *("y.v_proj.bias", "y.v_proj.weight"),
-    ]
-    assert np.array_equal(found["y.v_proj.weight"], [[8, 9], [10, 11]])
-    assert np.array_equal(found["y.v_proj.bias"], [4, 5])
-
-
-def test_a_peak_is_measured_anew() -> None:
-    before = decoders_memory._forget_peak()
-    made = np.ones(64 << 20, np.uint8)
-    del made
-    peak = decoders_memory._status("VmHWM") - before
-    assert 60e6 < peak < 120e6
-
-
 def test_one_row_goes_through_more_than_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_bits.parts, "last_cache_bytes", lambda: 64 * 64)
     job = few_bits.Job("few_bits:one_row", ((1, 64, 64),), 1, rounds=2)
@@ -124,20 +88,6 @@ def test_a_layer_is_measured_with_one_row_and_with_many(monkeypatch: pytest.Monk
         ("128 x 64 x 32: share of the speed of int8", 2.0, 0.85),
         ("512 x 64 x 32: share of the speed of int8", 2.0, 0.85),
     ]
-
-
-def test_roundings_differ_in_what_their_names_say() -> None:
-    ways = decoders_rounding.roundings()
-    weights = {name: way.recipe.default.weight for name, way in ways.items()}
-    assert weights[decoders_rounding.RANGE].observer == "minmax"
-    assert ways[decoders_rounding.INT4].recipe == preset("int4")
-    assert {name for name, weight in weights.items() if not weight.symmetric} == {
-        name for name in ways if "zero points" in name
-    }
-    assert {name for name, way in ways.items() if way.feedback} == {
-        name for name in ways if "feedback" in name
-    }
-    assert {name for name, way in ways.items() if way.texts} == {n for n in ways if "texts" in n}
 
 
 def test_a_divergence_is_that_of_what_is_predicted() -> None:

@@ -12,6 +12,8 @@ import pytest
 from benchmarks import demo_setup
 from octavo import __version__
 
+pytestmark = pytest.mark.slow
+
 if sys.version_info >= (3, 11):
     import tomllib
 
@@ -75,30 +77,6 @@ def test_a_wheel_of_other_sources_is_not_taken_silently(tmp_path: Path) -> None:
     assert demo_setup.last_change() >= (demo_setup.ROOT / "CMakeLists.txt").stat().st_mtime
 
 
-def test_a_half_made_environment_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without pip, as Ctrl-C leaves it; with pip it is kept."""
-    home = tmp_path / "venv"
-    monkeypatch.setattr(demo_setup, "HOME", home)
-    made: list[list[str]] = []
-    monkeypatch.setattr(
-        demo_setup.steps, "run", lambda step: made.append([*map(str, step.command)])
-    )
-    demo_setup.make_environment()
-    python = home / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    for line in ("exit 1", "exit 0"):
-        python.write_text(f"#!/bin/sh\n{line}\n")
-        python.chmod(0o755)
-        demo_setup.make_environment()
-    assert made == [[sys.executable, "-m", "venv", "--clear", str(home)]] * 2
-
-
-def test_the_version_is_the_packages() -> None:
-    assert demo_setup.version() == __version__
-
-
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot read TOML")
 def test_requirements_are_those_of_the_project() -> None:
     text = (demo_setup.ROOT / "pyproject.toml").read_text("utf-8")
@@ -108,22 +86,3 @@ def test_requirements_are_those_of_the_project() -> None:
     with pytest.raises(LookupError, match="no list nothing"):
         demo_setup.requirements("nothing")
     assert set(demo_setup.PEERS) <= set(project["optional-dependencies"]["bench"])
-
-
-def test_another_wheel_or_source_makes_the_environment_anew(tmp_path: Path) -> None:
-    one, other = tmp_path / "a.whl", tmp_path / "b.whl"
-    one.write_bytes(b"1")
-    other.write_bytes(b"1")
-    states = {demo_setup.state(one), demo_setup.state(other), demo_setup.state(None)}
-    one.write_bytes(b"2")
-    assert len(states | {demo_setup.state(one)}) == 4
-    assert demo_setup.state(None) == demo_setup.state(None)
-
-
-def test_the_plan_says_what_happens_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
-    for there, said in ((True, "two and a half minutes if it fits"), (False, "about four minutes")):
-        demo_setup._tell(there)
-        out = capsys.readouterr().out
-        assert said in out
-        assert all(f"  {i}. " in out for i in range(1, 6))
-        assert max(map(len, out.splitlines())) <= 100

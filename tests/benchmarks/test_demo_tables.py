@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from benchmarks import demo_tables
 from benchmarks.demo_tables import Outcome
-from benchmarks.docs.drawing import Point, fitted
 from benchmarks.variants import FLOAT, NATIVE, OCTAVO, OPENVINO, QD
 from octavo.measure.timing import Comparison, Timing
+
+pytestmark = pytest.mark.slow
 
 MS = {FLOAT: 10.0, QD: 4.0, OPENVINO: 5.0, OCTAVO: 4.5, NATIVE: 2.5}
 FOUND = {
@@ -42,15 +43,3 @@ def test_the_table_has_a_line_for_each_model() -> None:
     (native,) = [line.split() for line in lines if line.startswith("Octavo native")]
     assert native == "Octavo native 22.5 2.5 4.00x 75 4.00x 0.0012 0.658".split()
     assert len([line for line in lines if "x " in line]) >= len(OUTCOMES)
-
-
-def test_a_picture_of_any_speeds_and_errors(tmp_path: Path) -> None:
-    svg, png = demo_tables.draw(FOUND, OUTCOMES, tmp_path)
-    assert "Octavo native" in svg.read_text()
-    assert png.read_bytes()[:4] == b"\x89PNG"
-    slow = [Point("a", 0.2, 0.5), Point("b", 9.0, 1e-7), Point("c", 8.0, 1.1e-7)]
-    placed, speeds, errors = fitted(slow)
-    for point in placed:
-        assert speeds[0] < point.x < speeds[1]
-        assert errors[1] < point.y < errors[0]
-    assert [point.place for point in placed] == ["right", "right", "above"]

@@ -8,10 +8,11 @@ import pytest
 
 from benchmarks import quantized_files
 from benchmarks.families_table import TABLES
-from benchmarks.families_torch import BFLOAT16
 from benchmarks.results import Machine, Result, Row
 from benchmarks.torch_variants import AO_CHANNEL, FLOAT, OCTAVO
 from benchmarks.variants import NATIVE, OPENVINO, QD_CHANNEL
+
+pytestmark = pytest.mark.slow
 
 
 def lines(table: str, *rows: Row) -> list[str]:
@@ -31,12 +32,6 @@ def test_pytorch() -> None:
     )
     assert head.startswith("| family | over torch.ao | over float | two threads")
     assert bert == "| BERT | **1.30** | 4.10 |  | 2.3e-04 |  |"
-
-
-def test_a_token() -> None:
-    section = "Llama: one token after a cache, 1 thread"
-    speed = Row(f"{OCTAVO}: speed over {BFLOAT16}", 4.0, "x", at_least=3, section=section)
-    assert lines("token", speed)[2:] == ["| Llama |  | 4.00 |  |  |  |"]
 
 
 @pytest.mark.parametrize("export", ["torchscript eager", "dynamo sdpa"])

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import families, families_decoding, families_onnx, families_torch, pieces
+from benchmarks import families, families_decoding, families_onnx, families_torch
 from benchmarks.families_aims import Aim, Aims
 from benchmarks.latency import Setting
 from benchmarks.runner import Job
-from benchmarks.torch_variants import AO_CHANNEL, FLOAT, OCTAVO
 from benchmarks.variants import NATIVE, QD_CHANNEL
 from benchmarks.zoo import families as table
 from benchmarks.zoo import family_exports, family_models
 from benchmarks.zoo.family import Size
 from octavo.measure.timing import Comparison, Timing
+
+pytestmark = pytest.mark.slow
 
 BERT, LLAMA = table.FAMILIES["BERT"], table.FAMILIES["Llama"]
 
@@ -40,12 +41,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(family_models, "feed", small_feed)
 
 
-def test_a_name_means_one_family_and_a_word_all_that_have_it() -> None:
-    assert families.chosen(["bert"]) == [BERT]
-    assert {f.name for f in families.chosen(["whisper"])} == {"Whisper encoder", "Whisper decoder"}
-    assert families.chosen([]) == list(table.FAMILIES.values())
-
-
 def asked(*arguments: str) -> list[str]:
     """Titles of the sections that a command measures."""
     options = families._parser().parse_args(arguments)
@@ -62,23 +57,6 @@ def test_sections_of_one_family() -> None:
     assert not any("1 thread" in title for title in two)
 
 
-def test_the_command_of_a_result_has_no_folder() -> None:
-    given = [
-        "--fewer-exports",
-        "--into",
-        "/some/folder",
-        "--for",
-        "80",
-        "--again",
-        "--only",
-        "BERT",
-    ]
-    assert (
-        pieces.command("families", given)
-        == "python -m benchmarks.families --fewer-exports --only BERT"
-    )
-
-
 def test_the_least_of_an_aim_is_what_counts() -> None:
     aims = Aims()
     for where, figure in (("a", 1.5), ("b", 1.2), ("c", math.nan)):
@@ -86,17 +64,6 @@ def test_the_least_of_an_aim_is_what_counts() -> None:
     (row,) = aims.rows("Aims")
     assert row.measured == 1.2 and row.reached is False
     assert row.note == "b; 1 of 3 reach it"
-
-
-@pytest.mark.usefixtures("small")
-def test_every_peer_computes_the_model() -> None:
-    job = Job("families_torch:whole", rounds=2, peers=families_torch.PEERS)
-    with torch.inference_mode():  # as the runner's children do it
-        found = families_torch.whole(replace(job, options={"family": "BERT"}))
-    assert set(found["times"]) == {FLOAT, AO_CHANNEL, OCTAVO}
-    assert set(found["errors"]) == {AO_CHANNEL, OCTAVO}
-    for angle, worst in found["errors"].values():
-        assert 1e-6 < angle < 0.01 < worst < 1
 
 
 @pytest.mark.usefixtures("small")

@@ -13,6 +13,8 @@ from benchmarks.ours import OCTAVO
 from benchmarks.runner import Answer, Effort, Job
 from octavo.measure.timing import Comparison, Timing, interleave
 
+pytestmark = pytest.mark.slow
+
 PEERS = ("torch fp32", "ONNX Runtime int8")
 CELLS = ((1, 64, 64), (64, 64, 64))
 WIDE = ((1, 768, 768), (64, 768, 768))
@@ -92,24 +94,6 @@ def test_rows_of_a_part(part: str, asked: list[str]) -> None:
     assert rows[0].what == "cores that other programs used meanwhile"
 
 
-def test_both_with_amx_and_without(stand_in: list[Job]) -> None:
-    rows = list(kernels.PARTS["groups"](Effort(quick=True, cells=WIDE, has_amx=True)))
-    assert [job.amx for job in stand_in] == [True, False]
-    first, second = dict.fromkeys(row.section for row in rows)
-    assert first.endswith("one thread, AMX (octavo: avx512vnni)")
-    assert second.endswith("one thread, AMX refused (octavo: avx512vnni)")
-
-
-def test_only_the_vnni_kernel_is_held_to_its_peak(stand_in: list[Job]) -> None:
-    rows = list(kernels.PARTS["peak"](Effort(quick=True, cells=WIDE, has_amx=True)))
-    assert [(job.isa, job.amx) for job in stand_in] == [
-        ("avx512vnni", False),
-        ("amx", True),
-        ("avx2", False),
-    ]
-    assert [row.asked for row in rows if row.asked.startswith("at least")] == ["at least 0.9"]
-
-
 @pytest.mark.parametrize(
     ("cell", "threads", "seconds"),
     [
@@ -135,13 +119,6 @@ def test_the_products_of_a_recurrent_module() -> None:
     assert found == pytest.approx(2 * (first + second) + 4 * steps * state)
 
 
-def test_what_a_recurrent_module_does_beside_them() -> None:
-    """At a nanosecond an input, output or unit: x, h, the gates of both, and the units."""
-    rows, gates = 2 * 3, 3 * 64
-    found = sum(rnn.others("GRU", (64, 1, 1, 3, 2)))
-    assert found == pytest.approx(rows * (64 + gates + 64 + gates + 64) * 1e-9)
-
-
 def test_a_limit_is_a_call_and_its_products() -> None:
     times = {OCTAVO: 8.0, "ONNX Runtime int8": 12.0, limits.CALL: 2.0}
     compared = Comparison({name: Timing((t, t), (1.0, 1.0)) for name, t in times.items()})
@@ -165,14 +142,3 @@ def test_recurrent_rows(kind: peers_rnn.Kind) -> None:
     found = [row.asked for row in rows if row.asked.startswith("at least")]
     assert found == [bounds[0], "at least 1 x", bounds[1], "at least 1 x"]
     assert all("50 steps" in row.section for row in rows if row.asked.startswith("at least"))
-
-
-def test_peers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of Octavo is called, and each cell says what everybody took."""
-    monkeypatch.setattr(ours, "linear", partial(pytest.fail, "called"))
-    effort = Effort(quick=True, cells=CELLS[:1], ours=False, has_amx=False)
-    rows = list(kernels.PARTS["linear"](effort))
-    cells = [row for row in rows if row.what == "1 x 64 x 64"]
-    assert len(cells) == 2  # one thread and two
-    assert all(name in row.note for row in cells for name in PEERS)
-    assert all(row.unit == "us" for row in cells)

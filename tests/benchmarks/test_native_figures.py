@@ -23,9 +23,10 @@ from benchmarks import rows as figures
 from benchmarks.latency import Setting
 from benchmarks.rows import Asked
 from benchmarks.variants import FLOAT, NATIVE, OPENVINO, QD_CHANNEL
-from benchmarks.zoo import nano_ocr
 from benchmarks.zoo.sessions import Array, Feed, open_session
 from tests.benchmarks.marks import needs_openvino
+
+pytestmark = pytest.mark.slow
 
 ONCE = Setting("1 thread", processes=1, rounds=2)
 MODELS = {model.title.partition(",")[0]: model for model in native_models.MODELS}
@@ -69,19 +70,6 @@ def test_what_cannot_be_made_has_a_reason(tmp_path: Path) -> None:
 
 
 @needs_openvino
-@pytest.mark.parametrize("group", [128, 32])
-def test_openvino_runs_the_whole_model_in_int8(linear: Path, tmp_path: Path, group: int) -> None:
-    from benchmarks.peers_openvino import OpenVinoSession
-
-    made = variants.every((OPENVINO,), linear, tmp_path)
-    session = OpenVinoSession(made.files[OPENVINO], group=group)
-    for rows in (1, 5):
-        exact = open_session(linear).run(None, feed(rows))[0]
-        (got,) = session.run(None, feed(rows))
-        assert 1e-4 < relative(got, exact) < 0.03
-
-
-@needs_openvino
 def test_all_files_are_measured_in_turn_on_the_same_feeds(linear: Path, tmp_path: Path) -> None:
     made = variants.every((FLOAT, NATIVE, OPENVINO), linear, tmp_path)
     feeds = {"one row": feed(1), "9 rows": feed(9)}
@@ -92,25 +80,12 @@ def test_all_files_are_measured_in_turn_on_the_same_feeds(linear: Path, tmp_path
         assert len(compared[NATIVE].seconds) == 2 * 2
 
 
-def test_two_threads_wait_for_each_others_pools(linear: Path) -> None:
-    found = latency.compare(
-        {"a": linear, "b": linear}, {"x": feed(9)}, Setting(threads=2, processes=1)
-    )
-    assert found["x"]["a"].median > 0
-
-
 def test_a_child_that_fails_is_a_missed_row(linear: Path, tmp_path: Path) -> None:
     made = variants.Made({FLOAT: linear, NATIVE: tmp_path / "gone.onnx"}, {}, {})
     asked = (Asked(NATIVE, FLOAT, each=1.0),)
     (row,) = latency.speed_rows("title", made, {"x": feed(1)}, lambda threads: asked, [ONCE])
     assert (row.section, row.reached) == ("title: speed, 1 thread", False)
     assert "gone.onnx does not exist" in row.note
-
-
-def test_more_is_asked_of_one_thread() -> None:
-    one, two = native_models.minilm_asked(1), native_models.minilm_asked(2)
-    assert one[0] == Asked(NATIVE, FLOAT, mean=3.2)
-    assert two == (replace(one[0], mean=None), *one[1:])
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
@@ -154,29 +129,8 @@ def test_a_disk_that_is_short_is_a_note(tmp_path: Path, monkeypatch: pytest.Monk
     assert "set TMPDIR to a folder with more" in row.note
 
 
-def test_costs_are_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def child(call: str, path: Path) -> dict[str, float]:
-        native = "native" in path.name
-        seconds, first, peak = (1.0, 3.0, 50) if native else (4.0, 2.0, 200)
-        return {"seconds": seconds, "first": first, "peak": peak}
-
-    monkeypatch.setattr(large, "child", child)
-    monkeypatch.setattr(large, "WIDTH", 64)
-    monkeypatch.setattr(large, "WEIGHT_BYTES", 64 * 64 * 4)
-    seconds, peak, first, _ = opening.rows(tmp_path, 2, 3)
-    assert [row.measured for row in (seconds, peak, first)] == [0.25, 0.25, 1.5]
-    assert seconds.note == "1 s to 4 s"
-
-
 def test_every_part_of_the_table_has_a_section(tmp_path: Path) -> None:
     found = native_models.sections(tmp_path, True, 1)
     named: Sequence[str] = ("all-MiniLM-L6", "LSTM", "GRU", "silero-vad", "magika", "nano-ocr")
     for name in (*named, "Fashion-MNIST", "Opening"):
         assert sum(name in title for title in found) == 1, name
-
-
-@pytest.mark.models
-def test_classifiers_have_feeds_of_any_size() -> None:
-    assert MODELS["magika"].feeds(True)["batch 8"]["bytes"].shape == (8, 2048)
-    shape = (8, 1, nano_ocr.HEIGHT, nano_ocr.WIDTH)
-    assert MODELS["nano-ocr"].feeds(True)["batch 8"]["images"].shape == shape

@@ -11,6 +11,8 @@ from benchmarks import newcomer
 from benchmarks.newcomer import bare, commands, timed, verification
 from benchmarks.results import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 README = """# A program
 
 ```console
@@ -42,17 +44,6 @@ $ nor this
 
 def test_the_commands_are_those_of_the_section() -> None:
     assert commands(README) == ["one --flag   # a remark", "two     with more", "three"]
-
-
-@pytest.mark.parametrize("title", ["Try", "Try it on", "A program"])
-def test_a_section_that_is_not_there_is_an_error(title: str) -> None:
-    with pytest.raises(ValueError, match=f"section '{title}' has code blocks"):
-        commands(README, title)
-
-
-def test_code_of_another_kind_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"\['console', 'python'\], not console alone"):
-        commands(README.replace("Then\n", "```python\nimport this\n```\n"))
 
 
 def test_readme_has_the_steps_from_an_environment_to_a_report() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pieces, quantized_files, results
+from benchmarks import pieces, results
 from benchmarks.families_aims import Aim, Aims
-from benchmarks.latency import Setting
 from benchmarks.pieces import Folder, Section
 from benchmarks.results import Row, read, write
+
+pytestmark = pytest.mark.slow
 
 CODE = ("0123456789abcdef", False)
 
@@ -40,21 +41,6 @@ def test_a_later_run_goes_on_with_the_rest(tmp_path: Path) -> None:
     pieces.measure(dict(list(sections.items())[:1]), Folder(tmp_path))
     pieces.measure(sections, Folder(tmp_path))
     assert calls == ["a: b, c", "d"]
-
-
-def test_other_code_measures_again_where_that_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    sections = {"a": section("a", 1.5, calls)}
-    pieces.measure(sections, Folder(tmp_path))
-    pieces.measure(sections, Folder(tmp_path), again=True)
-    assert calls == ["a"]
-    monkeypatch.setattr(results, "code", lambda: ("another", False))
-    pieces.measure(sections, Folder(tmp_path))
-    assert calls == ["a"]
-    pieces.measure(sections, Folder(tmp_path), again=True)
-    assert calls == ["a", "a"]
 
 
 def test_the_result_has_all_pieces_their_aims_and_what_is_missing(tmp_path: Path) -> None:
@@ -100,20 +86,3 @@ def test_what_is_left_is_said_and_the_command_says_no_folder(
     assert pieces.finished(sections, Folder(tmp_path), parser.parse_args([]))
     command = pieces.command("some", ["--threads", "1", *given, "--again"])
     assert command == "python -m benchmarks.some --threads 1"
-
-
-def test_speeds_of_a_form_have_one_mean() -> None:
-    setting = Setting("1 thread")
-    found = [
-        Row(what, figure, section=quantized_files.title(form, family, setting))
-        for form, family, what, figure in (
-            (quantized_files.JS, "BERT", quantized_files.SPEED, 2.0),
-            (quantized_files.JS, "ViT", quantized_files.SPEED, 0.5),
-            (quantized_files.JS, "ViT", quantized_files.ERROR, 9.0),
-            (quantized_files.DEFAULTS, "BERT", quantized_files.SPEED, 3.0),
-            (quantized_files.SHIPPED, quantized_files.KOKORO, quantized_files.SPEED, 9.0),
-        )
-    ]
-    means = list(quantized_files.means([setting], found))
-    assert [row.measured for row in means] == pytest.approx([1.0, 0.5, 3.0, 3.0])
-    assert [row.reached for row in means] == [False, False, True, True]

@@ -11,6 +11,8 @@ import pytest
 from benchmarks.results import REPOSITORY
 from octavo.core.kernels import cpu_features
 
+pytestmark = pytest.mark.slow
+
 
 def child(code: str) -> str:
     """What a child process prints, and the last line of what it complains about."""

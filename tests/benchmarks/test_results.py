@@ -14,6 +14,8 @@ import pytest
 from benchmarks import results
 from benchmarks.results import Machine, Result, Row
 
+pytestmark = pytest.mark.slow
+
 MACHINE = Machine("A Processor", ("avx2", "fma"), 2, 24 * 2**30)
 
 
@@ -92,13 +94,6 @@ def test_a_missed_figure_stays_in_the_file(tmp_path: Path) -> None:
     assert "| size | at most 23.5 MB | 23 MB | reached |  |" in text
     assert r"| time |  | not measured |  | refused: a \| b |" in text
     assert re.findall("^## (.*)$", text, re.M) == ["Fast", "Small"]
-
-
-@pytest.mark.parametrize("dirty", [False, True])
-def test_the_page_says_which_code_ran(dirty: bool) -> None:
-    line = result(dirty=dirty).to_markdown().splitlines()[2]
-    assert "commit 0123456789ab" in line
-    assert ("uncommitted" in line) is dirty
 
 
 def test_this_machine_and_no_path_of_it() -> None:

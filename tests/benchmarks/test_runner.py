@@ -9,11 +9,12 @@ import sys
 
 import pytest
 
-from benchmarks import kernels, parts, rnn, rows, runner
+from benchmarks import parts, rows, runner
 from benchmarks.machine import other_programs
-from benchmarks.results import REPOSITORY
 from benchmarks.runner import Answer, Job
-from octavo.measure.timing import Comparison, Timing, idle, interleave
+from octavo.measure.timing import Comparison, Timing
+
+pytestmark = pytest.mark.slow
 
 
 def comparison(**seconds: float) -> Comparison:
@@ -50,16 +51,6 @@ def test_a_child_answers(amx: bool) -> None:
     assert 0 <= answer.others < (os.cpu_count() or 1)
 
 
-def test_every_part_has_rows_and_a_function() -> None:
-    assert set(kernels.WITH_PEERS) < set(kernels.PARTS)
-    for name in ("linear", "conv", "peak", "alternating", *kernels.SHARES):
-        assert callable(getattr(parts, name))
-    assert parts.cell_of(parts.label((8, 768, 3072))) == (8, 768, 3072)
-    assert rnn.label((256, 2, 2, 16, 50)) == "H256 x2 bidirectional, batch 16, 50 steps"
-    assert len(kernels.GRID) == 56
-    assert len(rnn.GRID) == 32
-
-
 def test_speed_is_over_the_fastest_of_each_cell() -> None:
     found = {"1 x 1 x 1": comparison(a=1, b=2, c=4), "2 x 1 x 1": comparison(a=4, b=6, c=5)}
     each = rows.speeds(found, "a", ["b", "c"])
@@ -92,54 +83,6 @@ def test_a_limit_is_read_before_each_round() -> None:
     limits = iter([9.0, 1.0, 2.0, 3.0])
     found = parts.against_limit(lambda: None, "limit", lambda: next(limits), 3)
     assert found["limit"].seconds == (1.0, 2.0, 3.0)
-
-
-def test_settle_comes_before_each_call_and_is_not_timed() -> None:
-    log: list[str] = []
-    clock = {"now": 0.0}
-
-    def settle(name: str) -> None:
-        clock["now"] += 100.0
-        log.append(f"settle {name}")
-
-    def call() -> None:
-        clock["now"] += 1.0
-        log.append("call")
-
-    found = interleave(
-        {"a": call},
-        rounds=2,
-        warmup=1,
-        least=1.0,
-        settle=settle,
-        wall=lambda: clock["now"],
-        cpu=lambda: clock["now"],
-    )
-    assert found["a"].seconds == (1.0, 1.0)
-    assert log == ["settle a", "call", "call"] + ["settle a", "call", "call"] * 2
-
-
-@pytest.mark.real_time
-def test_idle_waits_for_a_thread_that_spins() -> None:
-    code = (
-        "import ctypes, threading, time\n"
-        "from octavo.measure.timing import idle\n"
-        "def waited():\n"
-        "    end = time.perf_counter() + 0.3\n"
-        "    def spin():\n"
-        "        while time.perf_counter() < end: pass\n"
-        "    threading.Thread(target=spin).start()\n"
-        "    idle()\n"
-        "    return time.perf_counter() - end > -0.05\n"
-        # On a busy machine the thread may get no core for as long as one look takes.
-        "print(any(waited() for _ in range(3)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True
-    )
-    assert done.stdout == "True\n"
-    with pytest.raises(RuntimeError, match="still busy after 0"):
-        idle(limit=0)
 
 
 @pytest.mark.real_time

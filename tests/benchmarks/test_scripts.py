@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +10,9 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from benchmarks import convert, large, latency, variants
-from benchmarks.latency import Setting
-from benchmarks.results import REPOSITORY
-from benchmarks.zoo import minilm
+from benchmarks import convert, large, variants
+
+pytestmark = pytest.mark.slow
 
 CPU = ["CPUExecutionProvider"]
 
@@ -53,45 +50,8 @@ def test_a_full_disk_is_seen_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_peak_memory_sees_what_was_freed_again() -> None:
-    code = (
-        "from benchmarks.large import high_water\n"
-        "before = high_water()\n"
-        "block = b'x' * (200 << 20)\n"
-        "del block\n"
-        "print(high_water() - before)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True
-    )
-    assert int(done.stdout) == pytest.approx(200 << 20, rel=0.05)
-
-
 def test_peak_of_a_conversion_counts_its_layers(tmp_path: Path) -> None:
     found = large.child("convert", convert.write_chain(tmp_path, 5), tmp_path / "int8.onnx")
     assert found["quantized"] == 5
     assert found["bytes"] > 30e6
     assert found["seconds"] > 0
-
-
-def test_the_peer_is_silent_and_logging_comes_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    import logging
-
-    variants.onnxruntime_quantize(convert.write_chain(tmp_path, 2), tmp_path / "qd.onnx", True)
-    assert not caplog.records
-    logging.getLogger("benchmarks").warning("heard")
-    assert [record.getMessage() for record in caplog.records] == ["heard"]
-
-
-@pytest.mark.models
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("amx", [False, True])
-def test_latency_is_measured_in_a_child(amx: bool) -> None:
-    path = minilm.onnx_path()
-    feeds = latency.tokens([(1, 4)])
-    setting = Setting(amx=amx, processes=2, rounds=3)
-    (found,) = latency.compare({"a": path, "b": path}, feeds, setting).values()
-    assert len(found["a"].seconds) == 2 * 3
-    assert 1e-4 < found["a"].median < 1

@@ -14,6 +14,8 @@ import pytest
 from benchmarks import steps
 from benchmarks.steps import Step, StepError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -58,27 +60,9 @@ def test_a_failure_shows_all_that_was_said_and_ends_the_others() -> None:
     assert not slow.running
 
 
-def test_a_failure_that_said_much_shows_the_end() -> None:
-    bad = Step("fails", python("print(*range(1000), sep='\\n'); raise SystemExit(3)"))
-    with pytest.raises(StepError, match=r"\A\.\.\. 800 lines before\n800\n801\n") as caught:
-        steps.run(bad)
-    assert "\n999\n" in str(caught.value)
-
-
-def test_a_brief_step_is_not_spoken_of(capsys: pytest.CaptureFixture[str]) -> None:
-    steps.run(Step("quick", python("print('done')"), brief=True))
-    assert capsys.readouterr().out == ""
-
-
-def test_a_step_that_may_fail(capsys: pytest.CaptureFixture[str]) -> None:
-    step = Step("tries", python("raise SystemExit('no such thing')"), optional=True)
-    steps.run(step)
-    assert step.failed
-    assert "and failed, which does not matter here: no such thing" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("deaf", [False, True], ids=["", "a child that does not listen"])
+@pytest.mark.parametrize(
+    ("how", "deaf"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False)]
+)
 def test_an_interrupt_ends_the_command_and_its_children(
     tmp_path: Path, how: signal.Signals, deaf: bool
 ) -> None:
@@ -119,7 +103,3 @@ def test_the_status_of_a_command_that_fails_is_passed_on(code: str, status: int)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert f": fails\nthe command was: {sys.executable}" in done.stderr
-
-
-def test_durations() -> None:
-    assert [steps.duration(s) for s in (0.4, 59.4, 94)] == ["0 s", "59 s", "1 min 34 s"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ import torch
 from benchmarks import (
     models,
     onnx_models,
-    parts_torch,
     results,
     rows,
     runner,
@@ -24,6 +22,8 @@ from benchmarks.rows import Asked
 from benchmarks.runner import Job
 from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, HALF, OCTAVO
 from octavo.measure.timing import Comparison, Timing
+
+pytestmark = pytest.mark.slow
 
 
 def stack() -> torch.nn.Module:
@@ -40,25 +40,6 @@ def test_a_variant_is_quantized_and_the_float_model_is_not(name: str) -> None:
     with torch.inference_mode():
         error = float((made(x) - exact(x)).norm() / exact(x).norm())
     assert (1e-5 < error < 1e-3) if name == HALF else (1e-3 < error < 0.05)
-
-
-def test_per_channel_is_per_channel() -> None:
-    made = torch_variants.quantized(AO_CHANNEL, stack())
-    weight = made[0].weight()  # type: ignore[index,operator]
-    assert weight.qscheme() == torch.per_channel_affine
-
-
-def test_rounded_weights_are_those_of_the_quantized_layers() -> None:
-    model = torch.nn.ModuleDict({"linear": torch.nn.Linear(8, 4), "cell": torch.nn.GRUCell(4, 3)})
-    made, exact = torch_variants.rounded(model), torch_variants.quantized(OCTAVO, model)
-    assert torch.equal(made["linear"].weight, exact["linear"].weight())
-    assert not torch.equal(made["linear"].weight, model["linear"].weight)
-    assert torch.equal(made["linear"].bias, model["linear"].bias)
-    for name in ("weight_ih", "weight_hh"):
-        changed, before = (getattr(m["cell"], name) for m in (made, model))
-        assert not torch.equal(changed, before)
-        steps = before.abs().amax(1, keepdim=True) / 127
-        assert ((changed - before).abs() <= steps * 0.5001).all()
 
 
 def test_what_cannot_be_made_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,16 +85,6 @@ def test_a_module_that_is_missing_is_missed() -> None:
     assert all(math.isnan(row.measured) and row.note == "a: why" for row in found_rows)
 
 
-def test_an_error_is_a_missed_row_after_those_that_were_measured() -> None:
-    def broken() -> Iterator[Row]:
-        yield Row("first", 1.0, at_least=1.0)
-        raise RuntimeError("gone")
-
-    first, last = runner.guarded("s", broken)
-    assert first.reached is True
-    assert (last.reached, last.section, last.note) == (False, "s", "RuntimeError: gone")
-
-
 def test_an_outlier_reaches_the_others_of_torch_ao_only() -> None:
     exact, x = torch_models.batches()["stack of Linears"]
     peer = torch_models.effect(torch_variants.quantized(AO, exact), exact, x)
@@ -121,18 +92,6 @@ def test_an_outlier_reaches_the_others_of_torch_ao_only() -> None:
     assert 0.01 < peer.error < 0.1 < peer.error_beside
     float_model = torch_models.effect(exact, exact, x)
     assert (float_model.error, float_model.changed) == (0.0, 0)
-
-
-@pytest.mark.slow
-def test_the_costs_of_a_process() -> None:
-    job = Job("parts_torch:quantizing", ((0,),), threads=0, peers=(FLOAT,))
-    found = runner.value(job)
-    table = 32000 * 2048
-    assert found["parameters"] == 2 * table + 2048
-    assert found["largest"] == table * 4
-    assert found["float_peak"] > found["parameters"] * 4
-    assert found["peak"] - found["float_peak"] < 20e6
-    assert found["seconds"] < 1
 
 
 @pytest.mark.parametrize(
@@ -174,18 +133,3 @@ def test_a_model_is_measured_in_a_child(part: str, cell: tuple[int, ...], label:
     assert list(found) == [label]
     assert list(found[label].timings) == [FLOAT, AO]
     assert len(found[label][AO].seconds) == 2 * 2
-
-
-@pytest.mark.slow
-@pytest.mark.models
-def test_loading_is_measured_beside_from_pretrained() -> None:
-    found = runner.run(Job("parts_torch:loading", rounds=2)).found["load"]
-    names = {parts_torch.PRETRAINED, parts_torch.PRETRAINED_AO}
-    assert set(found.timings) == names
-    share = found.time(parts_torch.PRETRAINED, parts_torch.PRETRAINED_AO)
-    assert share.median < 1
-
-
-def test_every_model_has_a_part() -> None:
-    for model in torch_models.MODELS.values():
-        assert callable(getattr(parts_torch, model.part.removeprefix("parts_torch:")))

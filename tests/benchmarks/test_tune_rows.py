@@ -11,12 +11,10 @@ from benchmarks import tune as script
 from benchmarks.results import Row
 from octavo.measure.timing import Comparison, Timing
 from octavo.onnx import OnnxTarget
-from octavo.recipe import Kind, Layer, Recipe, plan
+from octavo.recipe import Recipe
 from octavo.results.tuning import Status, Trial, TuneResult
 
-
-def layer(name: str, kind: Kind, op: str) -> Layer:
-    return Layer(name, kind, op, ((f"{name}.w", (4, 4)),), 64, 16)
+pytestmark = pytest.mark.slow
 
 
 def result(recipe: Recipe | None, status: Status = Status.MET, loss: float = 0.0) -> TuneResult:
@@ -65,20 +63,6 @@ def test_a_wrong_result_is_a_missed_row(
     assert math.isnan(wrong.measured) if measured is None else wrong.measured == measured
     assert evaluations.verdict == "reached"
     assert evaluations.measured == 1
-
-
-def test_the_fewest_float_layers_are_found_by_looking_at_all(tmp_path: Path) -> None:
-    model, _ = planted(tmp_path)
-    row = tune_planted.fewest_row(model, result(None), "section")
-    assert (row.measured, row.unit) == (1, "of 3")
-    assert row.note.startswith("4 subsets evaluated")  # none, then layers 0, 1 and 2
-
-
-def test_every_op_means_convolutions_too() -> None:
-    layers = [layer("conv", Kind.CONV, "Conv"), layer("lstm", Kind.RNN, "LSTM")]
-    every = [not d.scheme.is_float for d in plan(layers, tune_models.every_op())]
-    picked = [not d.scheme.is_float for d in plan(layers, tune_models.lstm_only())]
-    assert (every, picked) == ([True, True], [False, True])
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-import torch
 
 from benchmarks import tune_stacks
 from benchmarks.tune_planted import BASE, CRITERION, SPREAD, left_float
@@ -13,6 +11,8 @@ from benchmarks.tune_stacks import Stack
 from benchmarks.zoo.sessions import Session, open_session
 from octavo.onnx import quantize_dynamic
 from octavo.recipe import Recipe
+
+pytestmark = pytest.mark.slow
 
 DIRECTIONS = pytest.mark.parametrize(
     "factor", [1000.0, 1 / 1000], ids=["weights 1000x", "inputs 1000x"]
@@ -87,38 +87,3 @@ def test_spread_damage_is_of_no_single_layer(tmp_path: Path) -> None:
         assert not met(exact, quantized(stack, tmp_path, left_float([name])))
         others = [other for other in names if other != name]
         assert met(exact, quantized(stack, tmp_path, left_float(others)))
-
-
-def test_the_module_is_the_same_function(tmp_path: Path) -> None:
-    stack = tune_stacks.planted(3, 0)
-    module = tune_stacks.module(stack)
-    with torch.inference_mode():
-        found = module(torch.from_numpy(tune_stacks.task()[0])).numpy()
-    exact = scores(opened(stack, tmp_path))
-    assert np.abs(found - exact).max() < 1e-5 * np.abs(exact).max()
-    assert tune_stacks.evaluate(module) == tune_stacks.evaluate(opened(stack, tmp_path))
-
-
-def test_a_stack_is_a_valid_model_of_so_many_layers(tmp_path: Path) -> None:
-    path = tune_stacks.write_onnx(tune_stacks.planted(3, 0), tmp_path / "stack.onnx")
-    onnx.checker.check_model(str(path), full_check=True)
-    products = [node.name for node in onnx.load(path).graph.node if node.op_type == "MatMul"]
-    assert products == ["layer000", "layer001", "layer002"]
-
-
-def test_the_places_depend_on_the_seed_alone() -> None:
-    places = {tune_stacks.planted(12, seed).bad for seed in range(6)}
-    assert len(places) > 3
-    assert tune_stacks.planted(12, 2).bad == tune_stacks.planted(12, 2).bad
-    one = tune_stacks.planted(3, 4).layers
-    tune_stacks.healthy.cache_clear()
-    other = tune_stacks.planted(3, 4).layers
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a.weight, b.weight)
-
-
-def test_the_labelled_task_is_not_what_the_readout_was_fitted_on() -> None:
-    fitted, tested = tune_stacks.task(fitted=True)[0], tune_stacks.task()[0]
-    assert not np.array_equal(fitted, tested)
-    labels = tune_stacks.task()[1]
-    assert np.bincount(labels).tolist() == [200] * 10

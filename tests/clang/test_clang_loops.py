@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.clang.run import Instruction, loops
+
+pytestmark = pytest.mark.slow
 
 SUM = "vpdpbusd %zmm1,%zmm2,%zmm3"
 FUNCTION: list[Instruction] = [

@@ -16,6 +16,8 @@ from sybil import Document
 from tests.docs.blocks import parser
 from tests.docs.evaluators import EVALUATORS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "docs" / "add_an_op.md"
 

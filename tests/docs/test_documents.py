@@ -11,6 +11,8 @@ from tests.docs.blocks import parser
 from tests.docs.commands import quick
 from tests.docs.evaluators import EVALUATORS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 OF_A_CHECKOUT = ROOT / "docs" / "add_an_op.md"  # whose files test_add_an_op.py puts in place
 DOCUMENTS = sorted(
@@ -21,20 +23,9 @@ DOCUMENTS = sorted(
 FIRST = ROOT / "docs" / "quickstart_onnx.md"
 """What a reader types first, in an empty folder."""
 
-# What they do README.md, tuning.md and tests/tune do too, with smaller models.
-AGAIN = [
-    ROOT / "docs" / f"{name}.md"
-    for name in ("dynamic_or_static", "from_neural_compressor", "reading_a_report")
-]
-
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] * (p in AGAIN))
-        for p in DOCUMENTS
-        if p != FIRST
-    ],
+    "path", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in DOCUMENTS if p != FIRST]
 )
 def test_every_block_of_a_document_runs(path: Path, folder: Path) -> None:
     # One test a document: its blocks go on where the ones before them ended.
@@ -42,7 +33,6 @@ def test_every_block_of_a_document_runs(path: Path, folder: Path) -> None:
         example.evaluate()
 
 
-@pytest.mark.slow  # they fetch all-MiniLM-L6
 @pytest.mark.parametrize(
     ("path", "blocks", "made"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
-from benchmarks.docs import figures, marks, plots, programs, threads
-from benchmarks.docs.machines import caption, kernel_tables
+from benchmarks.docs import marks, plots
 from benchmarks.results import FOLDER, read, table, write
 from octavo.cli import app
 
@@ -101,29 +99,6 @@ def test_plots_are_of_the_committed_results(name: str) -> None:
             assert _texts(there) == _texts(svg), WRITE
 
 
-def test_a_result_of_another_kernel_table_is_drawn_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing on the pages knows which results there are today."""
-    old = read(FOLDER / "thread_counts.json")
-    rows = [
-        replace(row, section=f"{row.section.partition(' (')[0]} (octavo: {table})")
-        for table in ("amx", "avx2")
-        for row in old.rows
-    ]
-    write(replace(old, name="thread_counts_of_two", rows=tuple(rows)), tmp_path)
-    monkeypatch.setattr(figures, "FOLDER", tmp_path)
-    drawn = threads.thread_counts()
-    assert drawn.results == ("thread_counts_of_two",)
-    assert len(re.findall(">amx, Intel Xeon<", drawn.plot.svg())) == 5
-    lines = list(threads.thread_table())
-    assert sum("| amx | Octavo" in line for line in lines) == 5
-    assert caption(drawn.results).startswith("Intel Xeon, 16 cores, instruction set amx, avx2")
-    by_command = replace(old, rows=(), command="OCTAVO_ISA=avx2 python -m benchmarks.x")
-    assert kernel_tables(by_command) == "avx2"
-    assert kernel_tables(replace(by_command, command="python -m benchmarks.x")) == "amx"
-
-
 def _matplotlib(svg: str) -> str:
     return re.findall(r"Matplotlib v([\d.]+)", svg)[0]
 
@@ -156,14 +131,6 @@ def test_what_stands_between_marks() -> None:
     ):
         with pytest.raises(LookupError, match="gone"):
             marks.written(f"<!-- {wrong} -->")
-
-
-def test_a_program_on_a_page_is_the_example_without_its_command_line() -> None:
-    shown = "\n".join(programs.body("embedding_service"))
-    source = (programs.EXAMPLES / "embedding_service.py").read_text("utf-8")
-    assert all(line in source.splitlines() for line in shown.splitlines()[1:-1])
-    assert "def embed(texts" in shown and "import octavo.onnx" in shown
-    assert not re.search("argparse|sys|__main__|port 8000", shown)
 
 
 def test_the_site_links_to_pages_of_results_and_shows_one_of_two_pictures() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import struct
 
+import pytest
+
 from tests.macos.run import needed
+
+pytestmark = pytest.mark.slow
 
 
 def command(kind: int, name: bytes) -> bytes:

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.release.contents import binary_faults
 from tests.release.old_glibc import NEWEST, link_folder
+
+pytestmark = pytest.mark.slow
 
 SOURCE = """
 #include <dlfcn.h>

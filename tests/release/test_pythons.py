@@ -11,6 +11,8 @@ import pytest
 from tests.release import pythons
 from tests.release.run import serves
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_python_is_found_by_its_version() -> None:
     version = sysconfig.get_python_version()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.windows.cases import Outcome, integer, read_results, sized
 from tests.windows.run import difference
+
+pytestmark = pytest.mark.slow
 
 
 def outcome(*values: float) -> Outcome:

@@ -12,6 +12,8 @@ import torch
 from benchmarks.zoo import export, nano_ocr
 from benchmarks.zoo.sessions import open_session
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_file_is_made_once(cache: Path) -> None:
     made: list[Path] = []
@@ -74,7 +76,6 @@ def test_an_export_that_differs_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.models
-@pytest.mark.slow
 def test_nano_ocr_reads_the_same_as_a_file() -> None:
     path = nano_ocr.onnx_path()
     groups = {a.i for n in onnx.load(path).graph.node for a in n.attribute if a.name == "group"}

@@ -15,6 +15,8 @@ import torch
 from benchmarks.zoo import fashion_mnist
 from benchmarks.zoo.sessions import open_session
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.models
 def test_the_pictures_are_those_of_the_data_set() -> None:
@@ -27,7 +29,6 @@ def test_the_pictures_are_those_of_the_data_set() -> None:
 
 
 @pytest.mark.models
-@pytest.mark.slow
 def test_the_float_model_reads_most_of_them_and_so_does_its_file() -> None:
     exact = fashion_mnist.accuracy(fashion_mnist.torch_model())
     assert exact == pytest.approx(0.888, abs=0.015)  # threads change the sums of the training

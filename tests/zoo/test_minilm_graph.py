@@ -14,6 +14,8 @@ from benchmarks.results import REPOSITORY
 from benchmarks.zoo import minilm
 from benchmarks.zoo.sessions import open_session
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.models
 def test_what_is_drawn_computes_what_is_exported(tmp_path: Path) -> None:

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.zoo import nano_ocr
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 
 
-@pytest.mark.slow
 def test_float_figures() -> None:
     read = nano_ocr.transcribe(nano_ocr.torch_model(), 300, batch=20)
     # FreeType draws the words: another release may move a pixel, so a word or two.
     assert nano_ocr.word_accuracy(read) == pytest.approx(0.960, abs=0.007)
     assert nano_ocr.character_error_rate(read) == pytest.approx(0.0059, abs=0.001)
-
-
-@pytest.mark.slow
-def test_one_by_one_is_the_same_as_in_batches() -> None:
-    model = nano_ocr.torch_model()
-    assert nano_ocr.transcribe(model, 20) == nano_ocr.transcribe(model, 20, batch=20)
-
-
-def test_logits_have_the_shape_that_is_promised() -> None:
-    with torch.inference_mode():
-        assert nano_ocr.torch_model()(nano_ocr.images(3)).shape == (33, 3, 66)
 
 
 def test_a_picture_is_black_on_white_up_to_its_margin() -> None:
