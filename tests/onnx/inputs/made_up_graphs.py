@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
-from onnx import TensorProto, helper
 
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, made_up
 from octavo.onnx.inputs.classify import kinds_of
 from octavo.onnx.inputs.roles import InputKind
-from tests.graphs import F32, build, normal
+from tests.graphs import normal, opened, text
 
-I64, BOOL, I32 = TensorProto.INT64, TensorProto.BOOL, TensorProto.INT32
 WIDE, HEADS, ROWS = 16, 2, 50
-
-
-def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
-    """Names with spaces between them; `_` stands for one that is left out."""
-    names = ["" if name == "_" else name for name in inputs.split()]
-    return helper.make_node(op, names, outputs.split(), **attributes)
 
 
 def kinds(model: onnx.ModelProto) -> dict[str, InputKind]:
@@ -38,9 +30,7 @@ def guesses(model: onnx.ModelProto, **options: Any) -> list[Feed]:
 
 def accepted(model: onnx.ModelProto, most: int = 3) -> list[tuple[int, Feed, list[np.ndarray]]]:
     """The first guesses that ONNX Runtime takes: which, what, and what comes out."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    session = opened(model)
     found: list[tuple[int, Feed, list[np.ndarray]]] = []
     for number, feed in enumerate(guesses(model)):
         try:
@@ -53,22 +43,19 @@ def accepted(model: onnx.ModelProto, most: int = 3) -> list[tuple[int, Feed, lis
 
 
 def embedded(
-    nodes: list[onnx.NodeProto], inputs: list[Any], weights: dict[str, Any], opset: int = 17
+    body: str, inputs: str = "", weights: Mapping[str, Any] | None = None, opset: int = 17
 ) -> onnx.ModelProto:
-    """ids -> e [batch, seq, WIDE], and what `nodes` make of it and of more `inputs`: y."""
-    first = [node("Gather", "table ids", "e")]
-    given = {"table": normal(ROWS, WIDE), **weights}
-    ids = ("ids", I64, ["batch", "seq"])
-    return build([*first, *nodes], [ids, *inputs], [("y", F32, None)], given, opset)
+    """ids -> e [batch, seq, WIDE], and what `body` makes of it and of more `inputs`: y."""
+    given = {"table": normal(ROWS, WIDE), **(weights or {})}
+    ids = f"int64[batch, seq] ids{', ' if inputs else ''}{inputs}"
+    return text("e = Gather (table, ids) " + body, ids, weights=given, opset=opset)
 
 
-def scored(masking: list[onnx.NodeProto], mask: Any, weights: dict[str, Any]) -> onnx.ModelProto:
+def scored(masking: str, mask: str, weights: Mapping[str, Any]) -> onnx.ModelProto:
     """Self-attention whose `scores` [batch, seq, seq] become `masked` by `masking`."""
-    nodes = [
-        node("Transpose", "e", "et", perm=[0, 2, 1]),
-        node("MatMul", "e et", "scores"),
-        *masking,
-        node("Softmax", "masked", "a", axis=-1),
-        node("MatMul", "a e", "y"),
-    ]
-    return embedded(nodes, [mask], weights)
+    body = f"""et = Transpose <perm = [0, 2, 1]> (e)
+        scores = MatMul (e, et)
+        {masking}
+        a = Softmax <axis = -1> (masked)
+        y = MatMul (a, e)"""
+    return embedded(body, mask, weights)

@@ -10,40 +10,27 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 
 from octavo.onnx import inputs
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs.roles import Role
-from tests.graphs import F32, build, normal
-from tests.onnx.inputs.made_up_graphs import (
-    BOOL,
-    I64,
-    ROWS,
-    WIDE,
-    accepted,
-    embedded,
-    guesses,
-    kinds,
-    node,
-)  # fmt: skip
+from tests.graphs import normal, text
+from tests.onnx.inputs.made_up_graphs import ROWS, WIDE, accepted, embedded, guesses, kinds
 
-BOTH = ["batch", "seq"]
+BOTH = "int64[batch, seq]"
 
 
 def positions_from_padding(pad: int) -> onnx.ModelProto:
     """Positions count the ids that are no padding, as in RoBERTa and MPNet."""
-    nodes = [
-        node("Equal", "ids pad", "is_pad"),
-        node("Not", "is_pad", "real"),
-        node("Cast", "real", "ones", to=I64),
-        node("CumSum", "ones axis", "counted"),
-        node("Mul", "counted ones", "places"),
-        node("Gather", "positions places", "p"),
-        node("Add", "e p", "y"),
-    ]
+    body = """is_pad = Equal (ids, pad)
+        real = Not (is_pad)
+        ones = Cast <to = 7> (real)
+        counted = CumSum (ones, axis)
+        places = Mul (counted, ones)
+        p = Gather (positions, places)
+        y = Add (e, p)"""
     weights = {"pad": np.array(pad), "axis": np.array(1), "positions": normal(130, WIDE)}
-    return embedded(nodes, [], weights)
+    return embedded(body, weights=weights)
 
 
 @given(pad=st.integers(0, ROWS - 1), seed=st.integers(0, 99))
@@ -62,13 +49,9 @@ def test_padding_is_the_end_of_one_row_at_most(pad: int, seed: int) -> None:
 @given(rows=st.integers(1, 3000), length=st.integers(1, 40), batch=st.integers(1, 3))
 @settings(max_examples=30, deadline=None)
 def test_ids_spread_over_the_table(rows: int, length: int, batch: int) -> None:
-    model = build(
-        [node("Gather", "table ids", "y")],
-        [("ids", I64, [batch, length])],
-        [("y", F32, None)],
-        {"table": np.zeros((rows, 2), np.float32)},
-    )
-    for feed in guesses(model):
+    table = np.zeros((rows, 2), np.float32)
+    body, ids = "y = Gather (table, ids)", f"int64[{batch}, {length}] ids"
+    for feed in guesses(text(body, ids, weights={"table": table})):
         ids, count = feed["ids"], batch * length
         assert ids.min() >= 0 and ids.max() < rows
         assert len(np.unique(ids)) >= (min(rows, count) + 1) // 2
@@ -81,54 +64,41 @@ def test_another_seed_gives_other_ids_and_the_same_one_the_same() -> None:
     assert np.array_equal(a, b) and not np.array_equal(a, c) and a.shape == c.shape
 
 
-def one_hot(rows: int) -> onnx.ModelProto:
-    nodes = [node("OneHot", "ids depth values", "y", axis=-1)]
-    weights = {"depth": np.array(rows), "values": np.float32([0, 1])}
-    return build(nodes, [("ids", I64, BOTH)], [("y", F32, None)], weights)
+TABLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "one hot": (
+        "y = OneHot <axis = -1> (ids, depth, values)",
+        {"depth": np.array(37), "values": np.float32([0, 1])},
+    ),
+    # As JAX writes it: ids == arange, expanded.
+    "one hot by Equal": (
+        """u = Unsqueeze (ids, last)
+        s = Shape (ids)
+        full = Concat <axis = 0> (s, r)
+        wide = Expand (range, full)
+        is = Equal (u, wide)
+        y = Cast <to = 1> (is)""",
+        {"last": np.array([-1]), "r": np.array([37]), "range": np.arange(37)[None, None]},
+    ),
+    "shifted": (
+        "i = Add (ids, two) y = Gather (table, i)",
+        {"two": np.array(2), "table": normal(37 + 2, 4)},
+    ),
+    "of integers": (
+        "t = DequantizeLinear (table, scale, zero) y = Gather (t, ids)",
+        {"table": np.ones((37, 4), np.uint8), "scale": np.float32(1), "zero": np.uint8(0)},
+    ),
+    # Only the last token is looked up, as a decoder does.
+    "last of a prefix": (
+        "one = Gather <axis = 1> (ids, last) y = Gather (table, one)",
+        {"last": np.array(-1), "table": normal(37, 4)},
+    ),
+}
 
 
-def one_hot_by_equal(rows: int) -> onnx.ModelProto:
-    """As JAX writes it: ids == arange, expanded."""
-    nodes = [
-        node("Unsqueeze", "ids last", "u"),
-        node("Shape", "ids", "s"),
-        node("Concat", "s r", "full", axis=0),
-        node("Expand", "range full", "wide"),
-        node("Equal", "u wide", "is"),
-        node("Cast", "is", "y", to=F32),
-    ]
-    weights = {"last": np.array([-1]), "r": np.array([rows]), "range": np.arange(rows)[None, None]}
-    return build(nodes, [("ids", I64, BOTH)], [("y", F32, None)], weights)
-
-
-def shifted(rows: int) -> onnx.ModelProto:
-    nodes = [node("Add", "ids two", "i"), node("Gather", "table i", "y")]
-    weights = {"two": np.array(2), "table": normal(rows + 2, 4)}
-    return build(nodes, [("ids", I64, BOTH)], [("y", F32, None)], weights)
-
-
-def of_integers(rows: int) -> onnx.ModelProto:
-    """The table is quantized."""
-    nodes = [
-        node("DequantizeLinear", "table scale zero", "t"),
-        node("Gather", "t ids", "y"),
-    ]
-    weights = {"table": np.ones((rows, 4), np.uint8), "scale": np.float32(1), "zero": np.uint8(0)}
-    return build(nodes, [("ids", I64, BOTH)], [("y", F32, None)], weights)
-
-
-def last_of_a_prefix(rows: int) -> onnx.ModelProto:
-    """Only the last token is looked up, as a decoder does."""
-    nodes = [node("Gather", "ids last", "one", axis=1), node("Gather", "table one", "y")]
-    weights = {"last": np.array(-1), "table": normal(rows, 4)}
-    return build(nodes, [("ids", I64, BOTH)], [("y", F32, None)], weights)
-
-
-@pytest.mark.parametrize(
-    "make", [one_hot, one_hot_by_equal, shifted, of_integers, last_of_a_prefix]
-)
-def test_tables_in_other_clothes(make: Any) -> None:
-    model = make(37)
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_in_other_clothes(name: str) -> None:
+    body, weights = TABLES[name]
+    model = text(body, f"{BOTH} ids", weights=weights)
     kind = kinds(model)["ids"]
     assert (kind.role, kind.rows) == (Role.IDS, 37)
     number, feed, _ = accepted(model, 1)[0]
@@ -136,14 +106,12 @@ def test_tables_in_other_clothes(make: Any) -> None:
 
 
 def test_token_types_and_positions_beside_ids() -> None:
-    nodes = [
-        node("Gather", "two types", "t"),
-        node("Gather", "places position_ids", "p"),
-        node("Add", "e t", "s"),
-        node("Add", "s p", "y"),
-    ]
+    body = """t = Gather (two, types)
+        p = Gather (places, position_ids)
+        s = Add (e, t)
+        y = Add (s, p)"""
     weights = {"two": normal(2, WIDE), "places": normal(20, WIDE)}
-    model = embedded(nodes, [("types", I64, BOTH), ("position_ids", I64, BOTH)], weights)
+    model = embedded(body, f"{BOTH} types, {BOTH} position_ids", weights)
     roles = {name: kind.role for name, kind in kinds(model).items()}
     assert roles == {"ids": Role.IDS, "types": Role.TYPES, "position_ids": Role.POSITIONS}
     for number, feed, _ in accepted(model):
@@ -155,94 +123,63 @@ def test_token_types_and_positions_beside_ids() -> None:
 
 
 def test_positions_of_rotary_embeddings() -> None:
-    nodes = [
-        node("Cast", "position_ids", "f", to=F32),
-        node("Unsqueeze", "f last", "u"),
-        node("Mul", "u frequencies", "angles"),
-        node("Cos", "angles", "c"),
-        node("Mul", "e c", "y"),
-    ]
+    body = """f = Cast <to = 1> (position_ids)
+        u = Unsqueeze (f, last)
+        angles = Mul (u, frequencies)
+        c = Cos (angles)
+        y = Mul (e, c)"""
     weights = {"last": np.array([-1]), "frequencies": normal(1, 1, WIDE)}
-    model = embedded(nodes, [("position_ids", I64, BOTH)], weights)
+    model = embedded(body, f"{BOTH} position_ids", weights)
     assert kinds(model)["position_ids"].role is Role.POSITIONS
     feed = accepted(model, 1)[0][1]
     assert np.array_equal(feed["position_ids"][0], np.arange(feed["ids"].shape[1]))
 
 
-# Lengths -----------------------------------------------------------------------------------------
+# A mask of lengths: arange(longest) < lengths, as in VITS.
+BY_RANGE = """s = Shape <start = 1> (ids)
+    long = Squeeze (s, zero1)
+    places = Range (zero, long, one)
+    l = Unsqueeze (lengths, one1)
+    seen = Less (places, l)
+    f = Cast <to = 1> (seen)
+    f3 = Unsqueeze (f, two1)
+    y = Mul (e, f3)"""
+OF_LSTM = """et = Transpose <perm = [1, 0, 2]> (e)
+    n32 = Cast <to = 6> (lengths)
+    y = LSTM <hidden_size = 8> (et, W, R, , n32)"""
 
 
-def by_range() -> onnx.ModelProto:
-    """A mask of lengths: arange(longest) < lengths, as in VITS."""
-    nodes = [
-        node("Shape", "ids", "s", start=1),
-        node("Squeeze", "s zero1", "long"),
-        node("Range", "zero long one", "places"),
-        node("Unsqueeze", "lengths one1", "l"),
-        node("Less", "places l", "seen"),
-        node("Cast", "seen", "f", to=F32),
-        node("Unsqueeze", "f two1", "f3"),
-        node("Mul", "e f3", "y"),
-    ]
-    weights = {
-        "zero": np.array(0), "one": np.array(1), "zero1": np.array([0]), "one1": np.array([1]),
-        "two1": np.array([2]),
-    }  # fmt: skip
-    return embedded(nodes, [("lengths", I64, ["batch"])], weights)
-
-
-def of_lstm() -> onnx.ModelProto:
-    nodes = [
-        node("Transpose", "e", "et", perm=[1, 0, 2]),
-        node("Cast", "n", "n32", to=TensorProto.INT32),
-        node("LSTM", "et W R _ n32", "y", hidden_size=8),
-    ]
-    weights = {"W": normal(1, 32, WIDE), "R": normal(1, 32, 8)}
-    return embedded(nodes, [("n", I64, ["batch"])], weights)
-
-
-@pytest.mark.parametrize(("make", "name"), [(by_range, "lengths"), (of_lstm, "n")])
-def test_lengths_agree_with_the_axis(make: Any, name: str) -> None:
-    model = make()
-    assert kinds(model)[name].role is Role.LENGTHS
+@pytest.mark.parametrize("body", [BY_RANGE, OF_LSTM], ids=["range", "LSTM"])
+def test_lengths_agree_with_the_axis(body: str) -> None:
+    weights = {"zero": np.array(0), "one": np.array(1), "zero1": np.array([0])}
+    weights |= {"one1": np.array([1]), "two1": np.array([2])}
+    weights |= {"W": normal(1, 32, WIDE), "R": normal(1, 32, 8)}
+    model = embedded(body, "int64[batch] lengths", weights)
+    assert kinds(model)["lengths"].role is Role.LENGTHS
     for number, feed, outputs in accepted(model):
         assert number < 4
-        lengths, length = feed[name], feed["ids"].shape[1]
+        lengths, length = feed["lengths"], feed["ids"].shape[1]
         assert lengths.max() == length and lengths.min() >= 1
         assert len(lengths) == 1 or lengths[-1] == length - -(-length // 4)
         assert np.abs(outputs[0]).sum() > 0
 
 
-# Modes and categories ----------------------------------------------------------------------------
-
-
-def branches(choice: list[onnx.NodeProto], spec: Any, weights: dict[str, Any]) -> onnx.ModelProto:
-    """`flag` chooses between x and -x."""
-    out = helper.make_empty_tensor_value_info("o")
-    bodies = {
-        key: helper.make_graph([node(op, "x", "o")], key, [], [out])
-        for key, op in (("then_branch", "Identity"), ("else_branch", "Neg"))
-    }
-    nodes = [*choice, helper.make_node("If", ["flag"], ["y"], **bodies)]
-    return build(nodes, [spec, ("x", F32, ["n", 4])], [("y", F32, None)], weights)
-
-
 @pytest.mark.parametrize(
-    ("choice", "spec", "weights", "numbers"),
+    ("choice", "mode", "c", "numbers"),
     [
-        ([node("Identity", "m", "flag")], ("m", BOOL, []), {}, {True, False}),
-        ([node("Equal", "m c", "flag")], ("m", I64, []), {"c": np.array(8000)}, {8000, 8001}),
-        ([node("Greater", "m c", "flag")], ("m", I64, []), {"c": np.array(5)}, {4, 5, 6, 7}),
-        (
-            [node("Equal", "m c", "f1"), node("Squeeze", "f1", "flag")],
-            ("m", I64, [1]), {"c": np.array([3])}, {3, 4},
-        ),
+        ("flag = Identity (m)", "bool", 0, {True, False}),
+        ("flag = Equal (m, c)", "int64", 8000, {8000, 8001}),
+        ("flag = Greater (m, c)", "int64", 5, {4, 5, 6, 7}),
+        ("f1 = Equal (m, c) flag = Squeeze (f1)", "int64[1]", [3], {3, 4}),
     ],
-)  # fmt: skip
+)
 def test_what_chooses_a_branch_takes_each_of_its_numbers(
-    choice: list[onnx.NodeProto], spec: Any, weights: dict[str, Any], numbers: set[int]
+    choice: str, mode: str, c: Any, numbers: set[int]
 ) -> None:
-    model = branches(choice, spec, weights)
+    """`flag` chooses between x and -x."""
+    chosen = """y = If (flag) <then_branch = t () => (float[] o) { o = Identity (x) },
+                               else_branch = e () => (float[] o) { o = Neg (x) }>"""
+    model = text(f"{choice} {chosen}", f"{mode} m, float[n, 4] x", weights={"c": np.array(c)})
     assert kinds(model)["m"].role is Role.MODE
     count = inputs.branches(ir.from_proto(model), Constants(17))
     found = {guesses(model, branch=branch)[0]["m"].item() for branch in range(count)}
@@ -256,26 +193,21 @@ def test_ids_are_no_mode_and_have_one_way() -> None:
 
 def test_categories_are_mixed() -> None:
     """Numbers compared element by element are neither one of them everywhere nor none."""
-    nodes = [
-        node("Equal", "kind three", "is3"),
-        node("Where", "is3 x e", "y"),
-    ]
-    inputs: list[Any] = [("kind", I64, ["batch", "seq", 1]), ("x", F32, ["batch", "seq", WIDE])]
-    model = embedded(nodes, inputs, {"three": np.array(3)})
-    for _, feed, _ in accepted(model):
+    given_inputs = f"int64[batch, seq, 1] kind, float[batch, seq, {WIDE}] x"
+    body = "is3 = Equal (kind, three) y = Where (is3, x, e)"
+    for _, feed, _ in accepted(embedded(body, given_inputs, {"three": np.array(3)})):
         share = (feed["kind"] == 3).mean()
         assert 0 < share < 1 or feed["kind"].size < 2
 
 
 def test_indices_into_what_the_model_computes_are_in_range() -> None:
-    nodes = [node("Gather", "e at", "y", axis=1)]
-    model = embedded(nodes, [("at", I64, ["k"])], {})
+    model = embedded("y = Gather <axis = 1> (e, at)", "int64[k] at")
     assert kinds(model)["at"].role is Role.INDEX
     for number, feed, _ in accepted(model):
         assert number < 4 and feed["at"].max() < feed["ids"].shape[1]
 
 
 def test_what_nothing_is_known_of_is_no_constant() -> None:
-    nodes = [node("Cast", "counts", "f", to=F32), node("MatMul", "f w", "y")]
-    model = build(nodes, [("counts", I64, ["n", 6])], [("y", F32, None)], {"w": normal(6, 3)})
+    body = "f = Cast <to = 1> (counts) y = MatMul (f, w)"
+    model = text(body, "int64[n, 6] counts", weights={"w": normal(6, 3)})
     assert len(np.unique(guesses(model)[0]["counts"])) > 3

@@ -2,157 +2,94 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
-from onnx import TensorProto
 
 from octavo.onnx.inputs.roles import Role
-from tests.graphs import F32, build, normal
-from tests.onnx.inputs.made_up_graphs import (
-    BOOL,
-    I32,
-    I64,
-    WIDE,
-    accepted,
-    guesses,
-    kinds,
-    node,
-    scored,
-)
+from tests.graphs import normal, run, text
+from tests.onnx.inputs.made_up_graphs import WIDE, accepted, guesses, kinds, scored
 
-BOTH = ["batch", "seq"]
+BOTH = "[batch, seq]"
 NUMBERS = {
     "zero": np.array(0), "one": np.array(1), "fone": np.float32(1), "low": np.float32(-1e9),
-    "minf": np.float32(-np.inf), "fzero": np.float32(0), "at": np.array([1]), "pad": np.array(7),
+    "minf": np.float32(-np.inf), "fzero": np.float32(0), "at": np.array([1]),
+    "flat": np.array([-1]), "yes": np.array([True]),
+}  # fmt: skip
+
+# How the model masks its scores, what the mask is of, and the element that hides.
+MASKS = {
+    # masked_fill(mask == 0, -inf)
+    "equal to 0": (
+        """hidden = Equal (mask, zero)
+        hidden3 = Unsqueeze (hidden, at)
+        masked = Where (hidden3, low, scores)""", "int64", 0,
+    ),
+    # scores + (1 - mask) * -1e9, as BERT has it.
+    "1 - mask": (
+        """m3 = Unsqueeze (mask, at)
+        f = Cast <to = 1> (m3)
+        inverted = Sub (fone, f)
+        bias = Mul (inverted, low)
+        masked = Add (scores, bias)""", "int64", 0,
+    ),
+    "floats": (
+        """m3 = Unsqueeze (mask, at)
+        inverted = Sub (fone, m3)
+        bias = Mul (inverted, low)
+        masked = Add (bias, scores)""", "float", 0,
+    ),
+    # where(mask.bool(), scores, -inf)
+    "cast to bool": (
+        """seen = Cast <to = 9> (mask)
+        seen3 = Unsqueeze (seen, at)
+        masked = Where (seen3, scores, minf)""", "int32", 0,
+    ),
+    # Read by computed indices, joined with another condition, expanded: transformers 5.
+    "gathered": (
+        """seen = Cast <to = 9> (mask)
+        size = Shape (mask)
+        count = ReduceProd <keepdims = 0> (size)
+        places = Range (zero, count, one)
+        row = Reshape (seen, flat)
+        picked = Gather (row, places)
+        again = Reshape (picked, size)
+        seen3 = Unsqueeze (again, at)
+        both = And (seen3, yes)
+        full = Shape (scores)
+        wide = Expand (both, full)
+        bias = Where (wide, fzero, minf)
+        masked = Add (scores, bias)""", "int64", 0,
+    ),
+    # key_padding_mask: True is padding.
+    "True hides": ("m3 = Unsqueeze (mask, at) masked = Where (m3, minf, scores)", "bool", 1),
+    "True is seen": (
+        "n = Not (mask) n3 = Unsqueeze (n, at) masked = Where (n3, low, scores)", "bool", 0,
+    ),
 }  # fmt: skip
 
 
-def by_equal() -> onnx.ModelProto:
-    """masked_fill(mask == 0, -inf)"""
-    masking = [
-        node("Equal", "mask zero", "hidden"),
-        node("Unsqueeze", "hidden at", "hidden3"),
-        node("Where", "hidden3 low scores", "masked"),
-    ]
-    return scored(masking, ("mask", I64, BOTH), NUMBERS)
+def masked(name: str) -> tuple[onnx.ModelProto, int]:
+    """The model, and the element that hides."""
+    if name != "a factor":
+        body, kind, hides = MASKS[name]
+        return scored(body, f"{kind}{BOTH} mask", NUMBERS), hides
+    # A mean over the tokens that are there.
+    body = """f = Cast <to = 1> (mask)
+        f3 = Unsqueeze (f, two)
+        kept = Mul (x, f3)
+        y = ReduceSum <keepdims = 0> (kept, at)"""
+    inputs = f"float[batch, seq, {WIDE}] x, int64{BOTH} mask"
+    return text(body, inputs, weights={"two": np.array([2]), "at": np.array([1])}), 0
 
 
-def by_subtraction() -> onnx.ModelProto:
-    """scores + (1 - mask) * -1e9, as BERT has it."""
-    masking = [
-        node("Unsqueeze", "mask at", "m3"),
-        node("Cast", "m3", "f", to=F32),
-        node("Sub", "fone f", "inverted"),
-        node("Mul", "inverted low", "bias"),
-        node("Add", "scores bias", "masked"),
-    ]
-    return scored(masking, ("mask", I64, BOTH), NUMBERS)
-
-
-def of_floats() -> onnx.ModelProto:
-    """The same of a mask that is float already."""
-    masking = [
-        node("Unsqueeze", "mask at", "m3"),
-        node("Sub", "fone m3", "inverted"),
-        node("Mul", "inverted low", "bias"),
-        node("Add", "bias scores", "masked"),
-    ]
-    return scored(masking, ("mask", F32, BOTH), NUMBERS)
-
-
-def by_cast() -> onnx.ModelProto:
-    """where(mask.bool(), scores, -inf)"""
-    masking = [
-        node("Cast", "mask", "seen", to=BOOL),
-        node("Unsqueeze", "seen at", "seen3"),
-        node("Where", "seen3 scores minf", "masked"),
-    ]
-    return scored(masking, ("mask", I32, BOTH), NUMBERS)
-
-
-def gathered() -> onnx.ModelProto:
-    """Read by computed indices, joined with another condition, expanded: transformers 5."""
-    masking = [
-        node("Cast", "mask", "seen", to=BOOL),
-        node("Shape", "mask", "size"),
-        node("ReduceProd", "size", "count", keepdims=0),
-        node("Range", "zero count one", "places"),
-        node("Reshape", "seen flat", "row"),
-        node("Gather", "row places", "picked"),
-        node("Reshape", "picked size", "again"),
-        node("Unsqueeze", "again at", "seen3"),
-        node("And", "seen3 yes", "both"),
-        node("Shape", "scores", "full"),
-        node("Expand", "both full", "wide"),
-        node("Where", "wide fzero minf", "bias"),
-        node("Add", "scores bias", "masked"),
-    ]
-    more = {"flat": np.array([-1]), "yes": np.array([True])}
-    return scored(masking, ("mask", I64, BOTH), NUMBERS | more)
-
-
-def of_true_that_hides() -> onnx.ModelProto:
-    """key_padding_mask: True is padding."""
-    masking = [
-        node("Unsqueeze", "mask at", "m3"),
-        node("Where", "m3 minf scores", "masked"),
-    ]
-    return scored(masking, ("mask", BOOL, BOTH), NUMBERS)
-
-
-def inverted() -> onnx.ModelProto:
-    """The same behind ~mask: True is seen."""
-    masking = [
-        node("Not", "mask", "n"),
-        node("Unsqueeze", "n at", "n3"),
-        node("Where", "n3 low scores", "masked"),
-    ]
-    return scored(masking, ("mask", BOOL, BOTH), NUMBERS)
-
-
-def added() -> onnx.ModelProto:
-    """A mask of 0 and -inf that is added to the scores."""
-    masking = [node("Add", "scores mask", "masked")]
-    return scored(masking, ("mask", F32, ["batch", "seq", "seq"]), NUMBERS)
-
-
-def as_factor() -> onnx.ModelProto:
-    """A mean over the tokens that are there."""
-    nodes = [
-        node("Cast", "mask", "f", to=F32),
-        node("Unsqueeze", "f at", "f3"),
-        node("Mul", "x f3", "kept"),
-        node("ReduceSum", "kept one1", "y", keepdims=0),
-    ]
-    inputs: list[Any] = [("x", F32, ["batch", "seq", WIDE]), ("mask", I64, BOTH)]
-    weights = {"at": np.array([2]), "one1": np.array([1])}
-    return build(nodes, inputs, [("y", F32, None)], weights)
-
-
-# How the model masks: the model, and the element that hides.
-MASKS = {
-    "equal to 0": (by_equal, 0),
-    "1 - mask": (by_subtraction, 0),
-    "floats": (of_floats, 0),
-    "cast to bool": (by_cast, 0),
-    "gathered": (gathered, 0),
-    "True hides": (of_true_that_hides, 1),
-    "True is seen": (inverted, 0),
-    "a factor": (as_factor, 0),
-}
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_masks_show_all_but_the_end_of_one_row(name: str) -> None:
-    make, hides = MASKS[name]
-    model = make()
+@pytest.mark.parametrize("name", [*MASKS, "a factor"])
+def test_masks_show_all_but_the_end_of_one_row_and_make_a_difference(name: str) -> None:
+    model, hides = masked(name)
     kind = kinds(model)["mask"]
     assert (kind.role, kind.hidden) == (Role.MASK, hides)
-    for number, feed, outputs in accepted(model):
+    found = accepted(model)
+    for number, feed, outputs in found:
         assert number < 4
         hidden = feed["mask"].astype(np.int64) == hides
         rows, length = hidden.shape
@@ -160,21 +97,14 @@ def test_masks_show_all_but_the_end_of_one_row(name: str) -> None:
         if rows > 1:
             assert hidden[-1].sum() == length // 4 and not hidden[:-1].any()
         assert np.isfinite(outputs[0]).all() and outputs[0].std() > 0.1
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_a_mask_makes_a_difference(name: str) -> None:
-    """Else it was not the mask that the model takes it for."""
-    model = MASKS[name][0]()
-    _, feed, (output,) = accepted(model, 2)[1]
+    _, feed, (output,) = found[1]
     whole = {**feed, "mask": np.repeat(feed["mask"][:1], len(feed["mask"]), axis=0)}
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (other,) = session.run(None, whole)
+    (other,) = run(model, whole)
     assert not np.allclose(output[-1], other[-1]) and np.allclose(output[0], other[0])
 
 
 def test_what_is_added_to_scores_is_0_or_far_below() -> None:
-    model = added()
+    model = scored("masked = Add (scores, mask)", "float[batch, seq, seq] mask", NUMBERS)
     assert kinds(model)["mask"].role is Role.ADDED_MASK
     for _, feed, (output,) in accepted(model):
         values = feed["mask"]
@@ -185,38 +115,33 @@ def test_what_is_added_to_scores_is_0_or_far_below() -> None:
 
 def test_a_float_that_is_no_mask_is_none() -> None:
     """Features that are compared, as LeakyRelu written out, or added before a softmax's layer."""
-    nodes = [
-        node("Greater", "x fzero", "is_above"),
-        node("Mul", "x low", "below"),
-        node("Where", "is_above x below", "h"),
-        node("MatMul", "h w", "y"),
-    ]
+    body = """is_above = Greater (x, fzero)
+        below = Mul (x, low)
+        h = Where (is_above, x, below)
+        y = MatMul (h, w)"""
     weights = {"fzero": np.float32(0), "low": np.float32(0.1), "w": normal(8, 8)}
-    model = build(nodes, [("x", F32, ["n", 8])], [("y", F32, None)], weights)
+    model = text(body, "float[n, 8] x", weights=weights)
     assert kinds(model)["x"].role is Role.FEATURES
     assert len(np.unique(guesses(model)[0]["x"])) > 8
 
 
 def test_a_mask_of_queries_and_keys_lets_each_query_see_itself() -> None:
-    nodes = [node("Where", "mask x low", "masked"), node("Softmax", "masked", "y")]
-    inputs: list[Any] = [("mask", BOOL, ["s", "s"]), ("x", F32, ["s", "s"])]
-    model = build(nodes, inputs, [("y", F32, None)], {"low": np.float32(-1e9)})
-    mask = guesses(model)[0]["mask"]
+    body = "masked = Where (mask, x, low) y = Softmax (masked)"
+    mask = guesses(text(body, "bool[s, s] mask, float[s, s] x", weights=NUMBERS))[0]["mask"]
     assert mask.dtype == np.bool_ and np.array_equal(mask, np.tril(np.ones_like(mask)))
 
 
-@pytest.mark.parametrize("code", [BOOL, I64, I32, F32, TensorProto.UINT8])
-def test_a_mask_that_only_its_name_tells(code: int) -> None:
-    nodes = [node("Cast", "mask", "m", to=F32), node("MatMul", "m w", "y")]
-    shape: list[Any] = ["batch", 8]
-    model = build(nodes, [("mask", code, shape)], [("y", F32, None)], {"w": normal(8, 8)})
+@pytest.mark.parametrize("kind", ["bool", "int64", "int32", "float", "uint8"])
+def test_a_mask_that_only_its_name_tells(kind: str) -> None:
+    body, shape = "m = Cast <to = 1> (mask) y = MatMul (m, w)", "[batch, 8]"
+    model = text(body, f"{kind}{shape} mask", weights={"w": normal(8, 8)})
     found = [feed["mask"].astype(int) for feed in guesses(model)]
     assert all(mask[:, :4].all() for mask in found) and any(not mask.all() for mask in found)
 
 
 def test_masks_and_ids_beside_each_other_are_told_apart() -> None:
     """Both are compared by Equal; only one looks up a table."""
-    model = by_equal()
+    model, _ = masked("equal to 0")
     found = kinds(model)
     assert found["ids"].role is Role.IDS and found["mask"].role is Role.MASK
     assert {feed["ids"].shape == feed["mask"].shape for feed in guesses(model)} == {True}
