@@ -189,10 +189,10 @@ _BOTH = {
 }
 _SIZES: dict[str, dict[str, Any]] = {
     "DistilBert": {"dim": 48, "n_layers": 2, "n_heads": 4, "hidden_dim": 96},
-    "Llama": _DECODER,
     "Qwen3": _DECODER | {"head_dim": 16, "tie_word_embeddings": True},
     "Mixtral": _DECODER | {"num_local_experts": 4, "num_experts_per_tok": 2},
-    "GPT2": {"n_positions": 64, "n_embd": 48, "n_layer": 2, "n_head": 4},
+    "GPT2": {"n_positions": 64, "n_embd": 48, "n_layer": 2, "n_head": 4}
+    | {"bos_token_id": 1, "eos_token_id": 2},
     "T5": {"d_model": 48, "d_kv": 12, "d_ff": 96, "num_layers": 2, "num_heads": 4}
     | {"decoder_start_token_id": 0},
     "Bart": _BOTH | {"max_position_embeddings": 64},
@@ -209,13 +209,14 @@ _SIZES: dict[str, dict[str, Any]] = {
 def transformer(name: str = "BertModel", **options: Any) -> Any:
     """A tiny model of transformers by the name of its class, in eval mode, with random weights.
 
-    `options` go to its config; "Bert" and families alike have the sizes of `_ENCODER`.
+    `options` go to its config; families that `_SIZES` does not name have plain ones.
     """
     import transformers
 
     kind = getattr(transformers, name)
     family = kind.config_class.__name__.removesuffix("Config")
-    sizes = {"vocab_size": VOCABULARY} | _SIZES.get(family, _ENCODER) | options
+    plain = _DECODER if name.endswith("ForCausalLM") else _ENCODER
+    sizes = {"vocab_size": VOCABULARY} | _SIZES.get(family, plain) | options
     torch.manual_seed(0)
     return kind(kind.config_class(**sizes)).eval()
 

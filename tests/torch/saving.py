@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import quantize_dynamic
+from tests.models import Tables, Twice, convolutions, encoder, mlp, seeded
 
 
 class Tied(nn.Module):
@@ -25,23 +26,6 @@ class Tied(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed(ids)
         return self.head(x) + self.other(x)
-
-
-class Twice(nn.Module):
-    """One layer in two places, and one block in two."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(32, 32)
-        self.block = nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32))
-        self.again = self.first
-        self.blocks = nn.ModuleList([self.block, nn.ReLU(), self.block])
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.again(self.first(x))
-        for block in self.blocks:
-            x = block(x)
-        return x
 
 
 class Stateful(nn.Module):
@@ -92,34 +76,6 @@ class Cells(nn.Module):
         return self.rnn(self.gru(self.lstm(x)[0]))
 
 
-class Tables(nn.Module):
-    """Lookups."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = nn.Embedding(30, 20, padding_idx=1)
-        self.bag = nn.EmbeddingBag(30, 20, mode="sum")
-        self.fc = nn.Linear(20, 20)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.fc(self.one(ids).sum(1) + self.bag(ids))
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(48, 96), nn.GELU(), nn.Linear(96, 33), nn.ReLU())
-
-
-def convolutions() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 8, (3, 1), groups=2)
-    )
-
-
-def transformer() -> nn.Module:
-    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-    return nn.TransformerEncoder(layer, 2)
-
-
 @dataclass(frozen=True)
 class Case:
     """`factory` is quantized with `options`; `inputs` are what it is called with."""
@@ -133,25 +89,25 @@ class Case:
         return quantize_dynamic(self.factory(), **self.options)
 
 
-def _x(*shape: int) -> tuple[Tensor, ...]:
-    return (torch.randn(shape, generator=torch.Generator().manual_seed(1)),)
+def net() -> nn.Module:
+    return mlp(48, 96, 33)
 
 
 _IDS = (torch.tensor([[3, 1, 29, 7], [1, 1, 0, 12]]),)
 CASES = {
-    "mlp": Case(mlp, _x(5, 48)),
-    "accurate": Case(mlp, _x(5, 48), {"recipe": "int8-accurate"}),
-    "int4": Case(mlp, _x(5, 48), {"recipe": "int4"}),
-    "float16": Case(mlp, _x(5, 48), {"dtype": torch.float16}),
-    "root": Case(lambda: nn.Linear(20, 30), _x(2, 20)),
+    "mlp": Case(net, (seeded(5, 48),)),
+    "accurate": Case(net, (seeded(5, 48),), {"recipe": "int8-accurate"}),
+    "int4": Case(net, (seeded(5, 48),), {"recipe": "int4"}),
+    "float16": Case(net, (seeded(5, 48),), {"dtype": torch.float16}),
+    "root": Case(lambda: nn.Linear(20, 30), (seeded(2, 20),)),
     "tied": Case(Tied, _IDS),
-    "twice": Case(Twice, _x(3, 32)),
-    "stateful": Case(Stateful, _x(3, 16)),
-    "recurrent": Case(Recurrent, _x(6, 2, 24), {"qconfig_spec": {nn.LSTM, "gru"}}),
-    "float16 recurrent": Case(Recurrent, _x(6, 2, 24), {"dtype": torch.float16}),
-    "cells": Case(Cells, _x(3, 8)),
+    "twice": Case(Twice, (seeded(3, 32),)),
+    "stateful": Case(Stateful, (seeded(3, 16),)),
+    "recurrent": Case(Recurrent, (seeded(6, 2, 24),), {"qconfig_spec": {nn.LSTM, "gru"}}),
+    "float16 recurrent": Case(Recurrent, (seeded(6, 2, 24),), {"dtype": torch.float16}),
+    "cells": Case(Cells, (seeded(3, 8),)),
     "tables": Case(Tables, _IDS, {"dtype": torch.quint8}),
     "both": Case(Tables, _IDS, {"recipe": "int8"}),
-    "convolutions": Case(convolutions, _x(2, 3, 9, 9), {"qconfig_spec": {nn.Conv2d}}),
-    "transformer": Case(transformer, _x(2, 7, 32)),
+    "convolutions": Case(convolutions, (seeded(2, 3, 9, 9),), {"qconfig_spec": {nn.Conv2d}}),
+    "transformer": Case(encoder, (seeded(2, 7, 32),)),
 }

@@ -12,13 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-import octavo
 from octavo.errors import ModelError, OptionError
 from octavo.torch import load, quantize_dynamic, save
 from octavo.torch.files.manifest import parse
 from octavo.torch.files.safetensors import read
-from tests.torch.behaviour import assert_bits
-from tests.torch.saving import CASES, mlp
+from tests.models import assert_bits
 
 
 class Net(nn.Module):
@@ -26,9 +24,8 @@ class Net(nn.Module):
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
-        self.query = nn.Linear(8, width)
+        self.query, self.value = nn.Linear(8, width), nn.Linear(width, 4)
         self.norm = nn.LayerNorm(width)
-        self.value = nn.Linear(width, 4)
         self.register_buffer("steps", torch.arange(3), persistent=False)
 
 
@@ -49,10 +46,9 @@ def error_of(path: Path, factory: Callable[[], Any] = Net, **options: Any) -> st
 
 def misfit_of(path: Path, factory: Callable[[], Any] = Net) -> str:
     """What does not fit, of a message that says so and what to do."""
-    begin, end = " does not fit the model: ", "of the model that was saved, of the same sizes"
     message = error_of(path, factory)
-    assert message.startswith(begin) and message.endswith(f". Give the factory {end}")
-    return message.removeprefix(begin).removesuffix(f". Give the factory {end}")
+    assert message.startswith(" does not fit the model: ") and "Give the factory" in message
+    return message.removeprefix(" does not fit the model: ").partition(". Give")[0]
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -78,37 +74,25 @@ def rewrite_said(path: Path, change: Callable[[dict[str, Any]], object]) -> None
     rewrite(path, within)
 
 
-# The file
-
-
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert error_of(tmp_path / "m.safetensors").startswith(": there is no such file; give one ")
     assert error_of(tmp_path).startswith(" is a directory; give a file that octavo.torch.save")
     assert "from_pretrained" in error_of(tmp_path)
 
 
-@pytest.mark.parametrize("kept", [0, 5, 8, 9, 100, 2000, -1])
+@pytest.mark.parametrize("kept", [0, 8, 9, 2000, -1])
 def test_a_file_that_is_cut_short(kept: int, path: Path) -> None:
-    whole = path.read_bytes()
-    path.write_bytes(whole[:kept])
-    message = error_of(path)
-    if kept >= 9 or kept < 0:
-        assert message.startswith(" is cut short: it needs ")
-        assert message.endswith("; copy it again, whole")
-    else:
-        assert message.startswith((" is no safetensors file", " is cut short"))
+    path.write_bytes(path.read_bytes()[:kept])
+    assert "no safetensors file" in error_of(path) if kept < 8 else "cut short" in error_of(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PK\x03\x04 this is a zip file, as torch.save writes", "is no safetensors file; octavo"),
-        (b"\x08\x00\x00\x00\x00\x00\x00\x00{nojson}", "or damaged: its header is no JSON"),
-        (b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", "its metadata has no 'octavo' (it has none)"),
-        (
-            b"\xff\xff\xff\xff\xff\xff\xff\x7f{}",
-            "is no safetensors file; octavo.torch.load reads",
-        ),
+        (b"PK\x03\x04 this is a zip file, as torch.save writes", "is no safetensors file"),
+        (b"\x08\x00\x00\x00\x00\x00\x00\x00{nojson}", "no JSON"),
+        (b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", "no 'octavo'"),
+        (b"\xff\xff\xff\xff\xff\xff\xff\x7f{}", "is no safetensors file"),
     ],
 )
 def test_a_file_that_is_something_else(content: bytes, message: str, tmp_path: Path) -> None:
@@ -119,10 +103,7 @@ def test_a_file_that_is_something_else(content: bytes, message: str, tmp_path: P
 def test_a_safetensors_file_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     save_file({"a": torch.ones(3)}, path, {"format": "pt"})
-    assert error_of(path) == (
-        " is a safetensors file, but not one that octavo.torch.save wrote: its metadata has no "
-        "'octavo' (it has 'format'); write it with that"
-    )
+    assert "'octavo' (it has 'format')" in error_of(path)
 
 
 def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
@@ -138,11 +119,7 @@ def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
 
 def test_a_newer_format(path: Path) -> None:
     rewrite_said(path, lambda said: said.update(format=3, version="9.1", more={}))
-    assert error_of(path) == (
-        f" has format 3, written by Octavo 9.1; this is Octavo {octavo.__version__}, "
-        "which reads up to 2: "
-        "install the one that wrote it"
-    )
+    assert error_of(path).startswith(" has format 3, written by Octavo 9.1; ")
 
 
 @pytest.mark.parametrize(
@@ -169,10 +146,7 @@ def test_damaged_metadata(
 ) -> None:
     rewrite_said(path, change)
     said = error_of(path)
-    assert said.startswith(" is damaged: the metadata 'octavo' does not fit its format (") or (
-        said.startswith(" is damaged")
-    )
-    assert message in said
+    assert said.startswith(" is damaged") and message in said
 
 
 @pytest.mark.parametrize(
@@ -193,19 +167,12 @@ def test_damaged_entries(change: dict[str, Any], message: str, path: Path) -> No
 
 def test_bytes_behind_the_last_tensor(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"abc")
-    said = " is damaged: 3 bytes follow its last tensor"
-    assert error_of(path) == f"{said}; copy it again, or save the model anew"
-
-
-# Layers
+    assert " is damaged: 3 bytes" in error_of(path)
 
 
 def test_an_unknown_layer_class(path: Path) -> None:
     rewrite_said(path, lambda said: said["layers"]["query"].update({"class": "QuantizedLinaer"}))
-    message = error_of(path)
-    here = f"this Octavo ({octavo.__version__})"
-    assert message.startswith(f": query is a 'QuantizedLinaer', a layer that {here}")
-    assert "Did you mean 'QuantizedLinear'" in message
+    assert "Did you mean 'QuantizedLinear'" in error_of(path)
 
 
 @pytest.mark.parametrize("name", ["os.system", "torch.nn.Linear", "OSError", "Recorded"])
@@ -226,87 +193,66 @@ def test_a_config_that_makes_no_layer(path: Path) -> None:
     assert error_of(path).startswith(" is damaged: query cannot be a QuantizedLinear of {")
 
 
-# The model
+def having(**parts: Any) -> Callable[[], Any]:
+    """Net with other parts, or without those that are None."""
 
-
-def other(**changes: Any) -> Callable[[], nn.Module]:
-    def make() -> nn.Module:
+    def make() -> Any:
         model = Net()
-        for name, value in changes.items():
-            delattr(model, name)
-            if value is not None:
-                setattr(model, *value)
+        for name, part in parts.items():
+            delattr(model, name) if part is None else setattr(model, name, part())
         return model
 
     return make
 
 
-def test_modules_that_the_model_lacks(path: Path) -> None:
-    renamed = other(query=("queries", nn.Linear(8, 16)))
-    assert misfit_of(path, renamed) == ("it lacks module query (near query: queries)")
+MISFITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "a module that it lacks": (
+        having(query=None, queries=lambda: nn.Linear(8, 16)),
+        ("lacks module query (near query: queries)",),
+    ),
+    "tensors that it lacks, or has": (
+        having(norm=None, normal=lambda: nn.LayerNorm(16), steps=None),
+        ("steps (near norm.weight: normal.weight", "it has normal.weight, normal.bias, which"),
+    ),
+    "many more": (
+        having(more=lambda: nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))),
+        ("it has more.0.weight, more.0.bias, more.1.weight", "and 3 more, which the file lacks"),
+    ),
+    "another width": (lambda: Net(32), ("query has out_features 32 there, 16 in the file",)),
+    "another shape": (having(norm=lambda: nn.LayerNorm(12)), ("norm.bias [12], [16] in the file",)),
+}
 
 
-def test_tensors_that_the_model_lacks_or_has_in_excess(path: Path) -> None:
-    renamed = other(norm=("normal", nn.LayerNorm(16)), steps=None)
-    message = misfit_of(path, renamed)
-    assert message.startswith("it lacks tensors norm.weight, norm.bias, ")
-    assert "steps (near norm.weight: normal.weight" in message
-    assert message.endswith("; it has normal.weight, normal.bias, which the file lacks")
-
-    def larger() -> nn.Module:
-        model = Net()
-        model.more = nn.ModuleList(nn.Linear(2, 2) for _ in range(4))
-        return model
-
-    assert misfit_of(path, larger) == (
-        "it has more.0.weight, more.0.bias, more.1.weight, more.1.bias, "
-        "more.2.weight and 3 more, which the file lacks"
-    )
-
-
-def test_sizes_that_differ(path: Path) -> None:
-    assert misfit_of(path, lambda: Net(32)) == ("query has out_features 32 there, 16 in the file")
-    narrow = other(norm=("norm", nn.LayerNorm(12)))
-    assert misfit_of(path, narrow) == (
-        "shapes differ: norm.weight [12], [16] in the file, norm.bias [12], [16] in the file"
-    )
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_models_that_do_not_fit(misfit: str, path: Path) -> None:
+    factory, said = MISFITS[misfit]
+    message = misfit_of(path, factory)
+    assert all(part in message for part in said)
+    assert torch.get_default_device().type == "cpu"
+    load(path, Net)  # an error leaves nothing behind
 
 
 def test_a_quantized_layer_with_another_dtype(path: Path) -> None:
     rewrite(path, lambda header: header["query.scale"].update(dtype="I32"))
-    assert misfit_of(path) == (
-        "shapes differ: query.scale torch.float32 [16], torch.int32 [16] in the file"
-    )
+    assert "query.scale torch.float32 [16], torch.int32 [16] in the file" in misfit_of(path)
 
 
 def test_a_bias_that_the_file_has_not(path: Path) -> None:
-    def make() -> nn.Module:
-        model = Net()
-        model.norm = nn.LayerNorm(16, bias=False)
-        return model
-
+    make = having(norm=lambda: nn.LayerNorm(16, bias=False))
     plain = path.with_name("plain.safetensors")
     save(quantize_dynamic(make()), plain)
     assert misfit_of(plain) == "it has norm.bias, which the file lacks"
-    with pytest.raises(ModelError, match=r"it has norm\.bias, which"):
-        load(plain, Net)
     filled = load(path, make)  # a parameter that is None has a place
     assert_bits(filled.norm.bias, torch.zeros(16))
 
 
 def test_modules_that_are_one_there_and_two_in_the_file(path: Path) -> None:
-    class Twin(nn.Module):
-        def __init__(self, shared: bool) -> None:
-            super().__init__()
-            self.a = nn.Sequential(nn.Linear(4, 4))
-            self.b = self.a if shared else nn.Sequential(nn.Linear(4, 4))
+    def twin(shared: bool) -> nn.Module:
+        first = nn.Sequential(nn.Linear(4, 4))
+        return nn.ModuleDict({"a": first, "b": first if shared else nn.Sequential(nn.Linear(4, 4))})
 
-    save(quantize_dynamic(Twin(shared=False)), path)
-    message = misfit_of(path, lambda: Twin(shared=True))
-    assert message == "b is the module a there, b in the file"
-
-
-# The factory
+    save(quantize_dynamic(twin(shared=False)), path)
+    assert "b is the module a there" in misfit_of(path, lambda: twin(shared=True))
 
 
 def test_a_factory_that_needs_values(path: Path) -> None:
@@ -316,9 +262,8 @@ def test_a_factory_that_needs_values(path: Path) -> None:
         return model
 
     message = error_of(path, factory)
-    assert message.startswith("model_factory fails on device meta, where tensors have shapes but ")
     assert f"RuntimeError: Tensor.item() cannot be called on meta tensors ({__file__}:" in message
-    assert "pass skeleton='cpu': the model is then built" in message
+    assert "skeleton='cpu'" in message
     expected, x = load(path, Net), torch.randn(2, 8)
     assert_bits(load(path, factory, skeleton="cpu").query(x), expected.query(x))
 
@@ -327,18 +272,14 @@ def test_a_factory_that_fails_everywhere(path: Path) -> None:
     def factory() -> nn.Module:
         raise LookupError("no config")
 
-    message = error_of(path, factory, skeleton="cpu")
-    assert message.startswith("model_factory fails: LookupError: no config (")
-    assert message.endswith("in factory)")
+    assert "fails: LookupError: no config (" in error_of(path, factory, skeleton="cpu")
 
 
 def test_a_factory_that_makes_no_model(path: Path) -> None:
-    assert error_of(path, lambda: 3) == (
-        "model_factory returned int; needs the float model, an nn.Module"
-    )
-    with pytest.raises(OptionError, match=r"model_factory: needs a callable .*, not str"):
+    assert error_of(path, lambda: 3).startswith("model_factory returned int")
+    with pytest.raises(OptionError, match=r"model_factory: .*, not str"):
         load(path, "Net")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="skeleton: needs 'meta' or 'cpu', not 'cuda'"):
+    with pytest.raises(OptionError, match=r"skeleton: .*'cuda'"):
         load(path, Net, skeleton="cuda")
 
 
@@ -354,19 +295,13 @@ def test_a_factory_that_asks_for_the_cpu_by_itself(path: Path) -> None:
 
 
 @pytest.mark.parametrize("quantized", [False, True], ids=["float", "quantized"])
-def test_a_factory_that_returns_a_model_which_was_there(quantized: bool, tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
+def test_a_factory_that_returns_a_model_which_was_there(quantized: bool, path: Path) -> None:
     model = nn.Sequential(nn.Linear(8, 4), nn.ReLU())
     ready = quantize_dynamic(model)
     save(ready, path)
     there = ready if quantized else model
     before = list(there)
-    assert error_of(path, lambda: there) == (
-        "model_factory returned a Sequential whose weights have values, though it ran on device "
-        "meta. It must build a new model in each call, as this one's layers are replaced: def "
-        "build(): return MyModel(config). Where it does build a new one, but cannot without "
-        "values, pass skeleton='cpu'"
-    )
+    assert "a Sequential whose weights have values" in error_of(path, lambda: there)
     assert list(there) == before
 
 
@@ -396,32 +331,21 @@ class Configured(nn.Module):
 def test_tensors_in_objects_that_are_no_modules(path: Path) -> None:
     model = quantize_dynamic(Configured(), inplace=True)
     save(model, path)
-    assert error_of(path, Configured) == (
-        "model_factory makes pairs.(0, 1), block.settings.scale, block.settings.more.0, "
-        "block.settings.more.1.deep, inside of an object that is no module, or under "
-        "a key that is neither text nor integer: files do not hold such tensors, and on device "
-        "meta they have no values. Pass skeleton='cpu', which keeps those of the factory, or "
-        "register them as buffers of a module"
-    )
+    message = error_of(path, Configured)
+    inside = "block.settings.scale, block.settings.more.0, block.settings.more.1.deep"
+    assert message.startswith(f"model_factory makes pairs.(0, 1), {inside}, inside of an object")
+    assert "skeleton='cpu'" in message
     x = torch.randn(2, 8)
     assert_bits(load(path, Configured, skeleton="cpu")(x), model(x))
 
 
 def test_a_dict_of_the_factory_whose_key_holds_a_dot(path: Path) -> None:
     """As files have them that were made by other means."""
-
-    def keyed(key: str) -> Callable[[], nn.Module]:
-        def make() -> nn.Module:
-            model = Net()
-            model.table = {key: torch.ones(2)}
-            return model
-
-        return make
-
-    save(quantize_dynamic(keyed("a-b")()), path)
+    dashed, dotted = (having(table=lambda key=k: {key: torch.ones(2)}) for k in ("a-b", "a.b"))
+    save(quantize_dynamic(dashed()), path)
     rewrite(path, lambda header: header.update({"table.a.b": header.pop("table.a-b")}))
     rewrite_said(path, lambda said: said.update(attributes=["table.a.b"]))
-    assert misfit_of(path, keyed("a.b")) == ("a key of a dict holds a dot: table.a.b; rename it")
+    assert "holds a dot: table.a.b" in misfit_of(path, dotted)
 
 
 def test_the_manifest_is_plain_data(path: Path) -> None:
@@ -430,10 +354,3 @@ def test_the_manifest_is_plain_data(path: Path) -> None:
     assert again == parse(path, metadata)
     assert again.layers["query"]["class"] == "QuantizedLinear"
     assert list(again.layers) == ["query", "value"]
-
-
-def test_a_float_model_of_the_factory_is_not_changed_elsewhere(path: Path) -> None:
-    """Errors leave nothing behind: the same factory works afterwards."""
-    error_of(path, lambda: Net(32))
-    assert torch.get_default_device().type == "cpu"
-    assert CASES["mlp"].factory is mlp

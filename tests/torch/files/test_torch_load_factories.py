@@ -2,29 +2,22 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModel, BertModel, GPT2LMHeadModel
 
 from octavo.errors import ModelError
 from octavo.torch import compare, load, quantize_dynamic, report, save
+from tests.models import mlp, net, transformer
 
-BERT = BertConfig(
-    vocab_size=99,
-    hidden_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=64,
-)
 IDS = torch.arange(8)[None]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    BertModel(BERT).save_pretrained(tmp_path / "bert")
+    transformer().save_pretrained(tmp_path / "bert")
     return tmp_path / "bert"
 
 
@@ -40,7 +33,7 @@ def test_from_pretrained_makes_the_model(folder: Path, tmp_path: Path) -> None:
     for factory in (
         lambda: AutoModel.from_pretrained(folder),
         lambda: BertModel.from_pretrained(folder, attn_implementation="sdpa"),
-        lambda: AutoModel.from_config(BERT),
+        lambda: AutoModel.from_config(model.config),
     ):
         again = load(path, factory)
         with torch.no_grad():
@@ -53,21 +46,17 @@ def test_from_pretrained_makes_the_model(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_around_one_that_is_loaded(folder: Path, tmp_path: Path) -> None:
-    class Classifier(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.body, self.head = AutoModel.from_pretrained(folder), nn.Linear(32, 3)
+    def classifier() -> nn.Module:
+        body, head = AutoModel.from_pretrained(folder), nn.Linear(48, 3)
+        return net(lambda m, ids: m.head(m.body(ids).pooler_output), body=body, head=head).eval()
 
-        def forward(self, ids: Any) -> Any:
-            return self.head(self.body(ids).pooler_output)
-
-    quantized, path = saved(Classifier(), tmp_path)
+    quantized, path = saved(classifier(), tmp_path)
     with torch.no_grad():
-        assert torch.equal(load(path, Classifier)(IDS), quantized(IDS))
+        assert torch.equal(load(path, classifier)(IDS), quantized(IDS))
 
 
 def test_generation_settings_are_those_of_the_folder(tmp_path: Path) -> None:
-    model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=99))
+    model = transformer("GPT2LMHeadModel")
     model.generation_config.max_new_tokens = 3
     model.save_pretrained(tmp_path / "gpt2")
     quantized, path = saved(model, tmp_path)
@@ -83,21 +72,17 @@ def test_a_folder_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> No
 
 
 def test_a_factory_that_loads_a_checkpoint_is_quiet(tmp_path: Path) -> None:
-    def make() -> nn.Module:
-        return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
-
-    torch.save(make().state_dict(), tmp_path / "weights.pt")
+    torch.save(mlp(8, 8, 2).state_dict(), tmp_path / "weights.pt")
 
     def factory() -> nn.Module:
-        model = make()
+        model = mlp(8, 8, 2)
         model.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
         return model
 
     quantized, path = saved(factory(), tmp_path)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        again = load(path, factory)
-        x = torch.randn(3, 8)
+        again, x = load(path, factory), torch.randn(3, 8)
         assert torch.equal(again(x), quantized(x))
         compare(factory(), again, x)
         report(again)

@@ -15,21 +15,11 @@ from torch import nn
 from octavo.errors import ModelError
 from octavo.torch import load, quantize_dynamic, save
 from octavo.torch.files import other_savers
+from tests.models import transformer
 
 transformers = pytest.importorskip("transformers")
 
 NAMES_IT = r"octavo\.torch\.save"
-SIZES = {
-    "vocab_size": 99,
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-}
-
-
-def bert() -> Any:
-    return transformers.BertModel(transformers.BertConfig(**SIZES)).eval()
 
 
 def again(quantized: Any, how: str, tmp_path: Path) -> Any:
@@ -39,13 +29,13 @@ def again(quantized: Any, how: str, tmp_path: Path) -> Any:
         return copy.deepcopy(quantized)
     if how == "loaded":
         save(quantized, tmp_path / "model.octavo")
-        return load(tmp_path / "model.octavo", bert)
+        return load(tmp_path / "model.octavo", transformer)
     return quantized
 
 
 @pytest.mark.parametrize("how", ["as it is", "pickled", "copied", "loaded"])
 def test_save_pretrained_raises_before_it_writes(how: str, tmp_path: Path) -> None:
-    quantized = again(quantize_dynamic(bert()), how, tmp_path)
+    quantized = again(quantize_dynamic(transformer()), how, tmp_path)
     folder = tmp_path / "folder"
     for call in (quantized.save_pretrained, quantized.push_to_hub):
         with pytest.raises(ModelError, match=NAMES_IT):
@@ -56,27 +46,17 @@ def test_save_pretrained_raises_before_it_writes(how: str, tmp_path: Path) -> No
 
 
 def test_what_holds_a_quantized_model_raises_too(tmp_path: Path) -> None:
-    whole = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES)).eval()
+    whole = transformer("BertForSequenceClassification")
     whole.bert = quantize_dynamic(whole.bert)
     with pytest.raises(ModelError, match=NAMES_IT):
         whole.save_pretrained(tmp_path)
 
 
-def test_the_trainer_raises(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [transformer, lambda: nn.Sequential(nn.Linear(8, 8))])
+def test_the_trainer_raises(make: Any, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    trainer = transformers.Trainer(
-        quantize_dynamic(bert()), transformers.TrainingArguments(str(tmp_path / "a"))
-    )
-    with pytest.raises(ModelError, match=NAMES_IT):
-        trainer.save_model(str(tmp_path / "b"))
-
-
-def test_the_trainer_of_a_plain_module_raises(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    trainer = transformers.Trainer(
-        quantize_dynamic(nn.Sequential(nn.Linear(8, 8))),
-        transformers.TrainingArguments(str(tmp_path / "a")),
-    )
+    arguments = transformers.TrainingArguments(str(tmp_path / "a"))
+    trainer = transformers.Trainer(quantize_dynamic(make()), arguments)
     with pytest.raises(ModelError, match=NAMES_IT):
         trainer.save_model(str(tmp_path / "b"))
 
@@ -131,14 +111,14 @@ def test_hub_mixins_raise(tmp_path: Path) -> None:
 
 
 def test_a_float_model_and_a_state_are_saved_as_ever(tmp_path: Path) -> None:
-    model = bert()
+    model = transformer()
     quantized = quantize_dynamic(model)
     model.save_pretrained(tmp_path / "float")
     assert (tmp_path / "float" / "config.json").is_file()
     file = io.BytesIO()
     torch.save(quantized.state_dict(), file)
     file.seek(0)
-    other = quantize_dynamic(bert())
+    other = quantize_dynamic(transformer())
     other.load_state_dict(torch.load(file, weights_only=True))
     ids = torch.arange(8)[None]
     with torch.no_grad():
@@ -146,6 +126,6 @@ def test_a_float_model_and_a_state_are_saved_as_ever(tmp_path: Path) -> None:
 
 
 def test_a_model_without_quantized_layers_is_saved(tmp_path: Path) -> None:
-    left = quantize_dynamic(bert(), {nn.LSTM}, allow_nothing=True)
+    left = quantize_dynamic(transformer(), {nn.LSTM}, allow_nothing=True)
     left.save_pretrained(tmp_path)
     assert (tmp_path / "config.json").is_file()

@@ -24,15 +24,15 @@ from torch import Tensor, nn
 
 import octavo.torch
 from octavo.errors import ModelError, OutputError
-from octavo.recipe import Recipe, Rule, Scheme
+from octavo.recipe import Scheme
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.files.safetensors import read
 from octavo.torch.files.tensors import module_names, tensors_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.registry import layer_classes
-from tests.torch.behaviour import assert_bits
-from tests.torch.saving import CASES, Case, Stateful, Tied, Twice, mlp
+from tests.models import Twice, assert_bits
+from tests.torch.saving import CASES, Stateful, Tied, net
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
@@ -44,15 +44,18 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-@pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> Case:
-    return CASES[request.param]
+@pytest.fixture(scope="module", params=CASES)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A case, its quantized model and the file of it."""
+    case = CASES[request.param]
+    model, path = case.quantized(), tmp_path_factory.mktemp("saved") / "m.safetensors"
+    save(model, path)
+    return case, model, path
 
 
-def test_a_loaded_model_is_the_saved_one(case: Case, tmp_path: Path) -> None:
-    model = case.quantized()
-    save(model, tmp_path / "m.safetensors")
-    loaded = load(tmp_path / "m.safetensors", case.factory)
+def test_a_loaded_model_is_the_saved_one(saved: Any, tmp_path: Path) -> None:
+    case, model, path = saved
+    loaded = load(path, case.factory)
     assert not any(m.training for m in loaded.modules())
     assert report(loaded) == report(model)
     assert [type(m) for m in loaded.modules()] == [type(m) for m in model.modules()]
@@ -64,28 +67,21 @@ def test_a_loaded_model_is_the_saved_one(case: Case, tmp_path: Path) -> None:
         assert after[name].requires_grad == tensor.requires_grad, name
         assert after[name].stride() == tensor.stride(), name
         assert isinstance(after[name], nn.Parameter) == isinstance(tensor, nn.Parameter), name
+    assert_bits(loaded(*case.inputs), model(*case.inputs))
+    again = tmp_path / "m.safetensors"
+    again.write_bytes(path.read_bytes())
+    loaded = load(again, case.factory)
+    save(loaded, again)  # over the file that it is mapped from
+    assert again.read_bytes() == path.read_bytes()
     with torch.inference_mode():
         assert_bits(loaded(*case.inputs), model(*case.inputs))
-    assert_bits(loaded(*case.inputs), model(*case.inputs))
-
-
-def test_saving_what_was_loaded_writes_the_same_bytes(case: Case, tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
-    save(case.quantized(), path)
-    first = path.read_bytes()
-    loaded = load(path, case.factory)
-    save(loaded, path)  # over the file that it is mapped from
-    assert path.read_bytes() == first
-    with torch.inference_mode():
-        assert_bits(loaded(*case.inputs), case.quantized()(*case.inputs))
     assert names(tmp_path) == ["m.safetensors"]
 
 
-def test_any_safetensors_reader_reads_it(case: Case, tmp_path: Path) -> None:
-    model = case.quantized()
-    save(model, tmp_path / "m.safetensors")
+def test_any_safetensors_reader_reads_it_and_weights_are_aligned(saved: Any) -> None:
+    case, model, path = saved
     stored = state_of(model)
-    with safe_open(tmp_path / "m.safetensors", "pt") as file:
+    with safe_open(path, "pt") as file:
         said = json.loads(file.metadata()["octavo"])
         assert file.metadata()["format"] == "pt"
         assert set(file.keys()) | set(said["tensors"]) == set(stored)
@@ -93,38 +89,19 @@ def test_any_safetensors_reader_reads_it(case: Case, tmp_path: Path) -> None:
             assert_bits(file.get_tensor(name), stored[name].detach())
     assert said["report"] is not None
     assert said["recipe"] == report(model).recipe
-
-
-def test_packed_weights_begin_at_multiples_of_64(case: Case, tmp_path: Path) -> None:
-    save(case.quantized(), tmp_path / "m.safetensors")
-    raw = (tmp_path / "m.safetensors").read_bytes()
+    raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     assert (8 + length) % 64 == 0
     header = json.loads(raw[8 : 8 + length])
     del header["__metadata__"]
     for name, entry in header.items():
         first, last = entry["data_offsets"]
-        if (last - first) % 64 == 0:
-            assert first % 64 == 0, name
+        assert first % 64 == 0 or (last - first) % 64, name
     packed = [n for n in header if n.rpartition(".")[2].startswith("packed")]
-    assert all(np % 64 == 0 for n in packed for np in header[n]["data_offsets"])
-    loaded = load(tmp_path / "m.safetensors", case.factory)
+    assert all(at % 64 == 0 for n in packed for at in header[n]["data_offsets"])
+    loaded = load(path, case.factory)
     for item in tensors_of(module_names(loaded).modules):
-        if item.name in packed:
-            assert item.tensor.data_ptr() % 64 == 0
-
-
-@pytest.mark.parametrize("name", sorted(layer_classes()))
-def test_every_layer_is_made_from_its_config_as_json(name: str) -> None:
-    kind = layer_classes()[name]
-    found = [m for c in CASES.values() for m in c.quantized().modules() if type(m) is kind]
-    for module in found:
-        with torch.device("meta"):
-            again = kind(**json.loads(json.dumps(module.config())))
-        assert json.dumps(again.config()) == json.dumps(module.config())
-        assert {k: (v.shape, v.dtype) for k, v in again._buffers.items() if v is not None} == {
-            k: (v.shape, v.dtype) for k, v in module._buffers.items() if v is not None
-        }
+        assert item.name not in packed or item.tensor.data_ptr() % 64 == 0
 
 
 def test_tied_tensors_are_stored_once_and_stay_tied(tmp_path: Path) -> None:
@@ -203,7 +180,7 @@ def test_views_are_stored_by_their_values(tmp_path: Path) -> None:
     }
     vars(model[0]).update(views)
     save(model, tmp_path / "m.safetensors")
-    loaded: Any = load(tmp_path / "m.safetensors", mlp)
+    loaded: Any = load(tmp_path / "m.safetensors", net)
     for name, view in views.items():
         assert torch.equal(getattr(loaded[0], name), view), name
     for name in ("across", "channels_last"):
@@ -221,27 +198,18 @@ def test_a_report_keeps_what_json_has_no_number_for(tmp_path: Path) -> None:
 
 
 def test_a_wrapped_model_is_saved_without_a_report(tmp_path: Path) -> None:
-    model = nn.Sequential(quantize_dynamic(mlp()), nn.Tanh())
+    model = nn.Sequential(quantize_dynamic(net()), nn.Tanh())
     save(model, tmp_path / "m.safetensors")
-    loaded = load(tmp_path / "m.safetensors", lambda: nn.Sequential(mlp(), nn.Tanh()))
+    loaded = load(tmp_path / "m.safetensors", lambda: nn.Sequential(net(), nn.Tanh()))
     x = CASES["mlp"].inputs[0]
     assert_bits(loaded(x), model(x))
     with pytest.raises(ModelError, match="Sequential has no report"):
         report(loaded)
 
 
-def test_a_model_that_was_allowed_to_stay_float(tmp_path: Path) -> None:
-    recipe = Recipe("none", Scheme(None, None), (Rule(Scheme(None, None), name="*"),))
-    model = quantize_dynamic(mlp(), recipe=recipe, allow_nothing=True)
-    save(model, tmp_path / "m.safetensors")
-    loaded = load(tmp_path / "m.safetensors", mlp)
-    assert report(loaded).quantized == ()
-    assert_bits(loaded[0].weight, model[0].weight)
-
-
 def test_every_tensor_has_its_own_storage(tmp_path: Path) -> None:
     save(CASES["mlp"].quantized(), tmp_path / "m.safetensors")
-    loaded = load(tmp_path / "m.safetensors", mlp)
+    loaded = load(tmp_path / "m.safetensors", net)
     for tensor in state_of(loaded).values():
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
     x = CASES["mlp"].inputs[0]
@@ -288,7 +256,7 @@ def test_hooks_of_the_factorys_layers_stay(tmp_path: Path) -> None:
     seen = []
 
     def factory() -> nn.Module:
-        model = mlp()
+        model = net()
         model[0].register_forward_hook(lambda *_: seen.append("first"))
         return model
 
@@ -301,9 +269,6 @@ def test_progress_is_told(tmp_path: Path) -> None:
     save(CASES["mlp"].quantized(), tmp_path / "m", progress=lambda *given: told.append(given))
     assert {stage for stage, _, _ in told} == {"writing"}
     assert [done for _, done, _ in told] == list(range(told[0][2]))
-
-
-# Shared pages
 
 
 SHARED = """
@@ -386,12 +351,9 @@ def test_loading_imports_little(tmp_path: Path) -> None:
     assert heavy & set(done.stdout.split()) == set()
 
 
-# What cannot be saved
-
-
 def test_a_float_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="Sequential has no quantized layer: save what"):
-        save(mlp(), tmp_path / "m.safetensors")
+        save(net(), tmp_path / "m.safetensors")
     with pytest.raises(ModelError, match=r"model: needs a torch\.nn\.Module, not dict"):
         save({}, tmp_path / "m.safetensors")  # type: ignore[arg-type]
     assert names(tmp_path) == []
@@ -419,42 +381,23 @@ def test_a_layer_of_the_users_own_is_refused_by_name(kind: type, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("tensor", "message"),
-    [
-        (torch.empty(2, device="meta"), "0.extra: has no values"),
-        (torch.zeros(2, dtype=torch.complex128), "torch.complex128 cannot be stored"),
-        (torch.eye(2).to_sparse(), "of layout torch.sparse_coo cannot be stored"),
-    ],
-)
-def test_tensors_that_cannot_be_stored_are_named(
-    tensor: Tensor, message: str, tmp_path: Path
-) -> None:
-    model = CASES["mlp"].quantized()
-    model[0].extra = tensor
-    with pytest.raises(ModelError, match=message):
-        save(model, tmp_path / "m.safetensors")
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize(
     ("held_by", "name"),
     [
         ({"a.b": torch.ones(2)}, "0.table.a.b"),
         ({0: torch.ones(2), "0": torch.zeros(2)}, "0.table.0"),
         (dict.fromkeys((0, "0"), torch.ones(2)), "0.table.0"),
         ([1, {"x": {"y.": torch.ones(2)}}], "0.table.1.x.y."),
+        ({"a": torch.empty(2, device="meta")}, "0.table.a"),
+        ({"a": torch.zeros(2, dtype=torch.complex128)}, "0.table.a.*complex128"),
+        ({"a": torch.eye(2).to_sparse()}, "0.table.a.*sparse_coo"),
     ],
-    ids=["dot", "equal as text", "one tensor twice", "deep"],
+    ids=["dot", "equal as text", "one tensor twice", "deep", "meta", "complex", "sparse"],
 )
-def test_keys_that_make_no_name_are_refused(held_by: Any, name: str, tmp_path: Path) -> None:
+def test_tensors_that_cannot_be_stored_are_named(held_by: Any, name: str, tmp_path: Path) -> None:
     model = CASES["mlp"].quantized()
     model[0].table = held_by
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=f"^{name}"):
         save(model, tmp_path / "m.safetensors")
-    assert str(caught.value) == (
-        f"{name}: this name does not say which tensor it is: keys of dicts must hold no dot, and "
-        "not be equal as text (0 and '0'); rename the key, or register the tensor as a buffer"
-    )
     assert names(tmp_path) == []
 
 
@@ -468,33 +411,15 @@ def test_keys_with_dots_are_no_matter_where_no_tensor_is(tmp_path: Path) -> None
 class Counting(nn.Module):
     """A module with state that is no tensor."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        return x
-
     def get_extra_state(self) -> int:
-        return self.calls
-
-    def set_extra_state(self, state: int) -> None:
-        self.calls = state
+        return 0
 
 
 def test_state_beside_tensors_is_refused(tmp_path: Path) -> None:
     model = quantize_dynamic(nn.Sequential(nn.Linear(4, 4), nn.Sequential(Counting())))
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^1\.0 is a .*Counting, whose get_extra_state"):
         save(model, tmp_path / "m.safetensors")
-    assert str(caught.value) == (
-        f"1.0 is a {__name__}.Counting, whose get_extra_state makes state that is not among its "
-        "tensors; a file cannot hold it: keep it in buffers (register_buffer), or use torch.save"
-    )
     assert names(tmp_path) == []
-
-
-# Writing
 
 
 class Interrupting:
@@ -525,7 +450,7 @@ def old(tmp_path: Path) -> Iterator[Path]:
     assert names(tmp_path) == ["m.safetensors"]
 
 
-@pytest.mark.parametrize("after", [0, 20, 3000, 6000])
+@pytest.mark.parametrize("after", [0, 3000])
 @pytest.mark.parametrize(
     ("error", "seen"),
     [
@@ -546,13 +471,8 @@ def test_nothing_is_left_of_a_file_that_was_not_finished(
         return Interrupting(file, error, after) if mode == "wb" else file  # type: ignore[arg-type]
 
     monkeypatch.setattr(Path, "open", failing)
-    with pytest.raises(seen) as caught:
+    with pytest.raises(seen):
         save(model, old)
-    if seen is OutputError:
-        assert str(caught.value) == (
-            f"{old} cannot be written: No space left on device; free some space, or write to "
-            "another disk"
-        )
 
 
 def test_a_file_that_grows_too_large(old: Path) -> None:
@@ -579,11 +499,11 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
 def test_an_existing_file_is_replaced_as_one(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     save(CASES["mlp"].quantized(), path)
-    loaded = load(path, mlp)
+    loaded = load(path, net)
     save(CASES["accurate"].quantized(), path)
     x = CASES["mlp"].inputs[0]
     assert_bits(loaded(x), CASES["mlp"].quantized()(x))  # the old pages live on
-    assert report(load(path, mlp)).recipe["name"] == "int8-accurate"
+    assert report(load(path, net)).recipe["name"] == "int8-accurate"
 
 
 def test_quantized_modules_are_a_closed_set() -> None:
@@ -594,16 +514,13 @@ def test_quantized_modules_are_a_closed_set() -> None:
 
 
 def test_default_devices_are_what_they_were_after_loading(tmp_path: Path) -> None:
-    def build() -> nn.Module:
-        return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.LayerNorm(64))
-
-    saved, x = octavo.torch.quantize_dynamic(build()), torch.randn(3, 64)
-    octavo.torch.save(saved, tmp_path / "m")
+    model = CASES["mlp"].quantized()
+    save(model, tmp_path / "m")
     torch.set_default_device("cpu")
     try:
         with torch.device("cpu"):
-            loaded = octavo.torch.load(tmp_path / "m", build)
-            assert torch.equal(loaded(x), saved(x))
+            loaded, x = load(tmp_path / "m", net), CASES["mlp"].inputs[0]
+            assert torch.equal(loaded(x), model(x))
             assert torch.empty(1).device.type == "cpu"
     finally:
         torch.set_default_device(None)
