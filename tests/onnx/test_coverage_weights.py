@@ -119,7 +119,7 @@ def unsqueezed(array: Array, name: str) -> Chain:
     inner = array[0] if array.shape[0] == 1 else array
     nodes, stored = link("Unsqueeze", name, {"0": inner, "axes": ints(0)})
     if inner is array:
-        nodes[0].output[0] = f"{name}_1"
+        nodes[0].output[0], nodes[0].name = f"{name}_1", f"{name}_1_node"
         nodes.append(node("Squeeze", [f"{name}_1", f"{name}_axes"], [name]))
     return nodes, stored
 
