@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import octavo.onnx
 from octavo.core.metrics import relative_error
 from octavo.errors import OptionError
 from octavo.onnx.inputs.statistics import InputStatistics
+from tests.graphs import text
 
 SIZE = 128
 
@@ -22,41 +23,19 @@ def _model(dtype: Any = np.float32) -> onnx.ModelProto:
     """Two layers over one input, one behind them, and one in a branch; inputs of unlike sizes."""
     rng = np.random.default_rng(0)
     shapes = {"left": (SIZE, SIZE), "right": (SIZE, SIZE), "last": (192, SIZE), "inner": (192, 192)}
-    weights = {name: rng.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    inner = helper.make_graph(
-        [helper.make_node("MatMul", ["y", "inner"], ["deep"], name="inner")],
-        "then",
-        [],
-        [helper.make_tensor_value_info("deep", kind, None)],
-    )
-    plain = helper.make_graph(
-        [helper.make_node("Identity", ["y"], ["flat"])],
-        "else",
-        [],
-        [helper.make_tensor_value_info("flat", kind, None)],
-    )
-    nodes = [
-        helper.make_node("MatMul", ["x", "left"], ["a"], name="left"),
-        helper.make_node("MatMul", ["x", "right"], ["b"], name="right"),
-        helper.make_node("Mul", ["a", "b"], ["h"]),
-        helper.make_node("Reshape", ["h", "flat_shape"], ["f"]),
-        helper.make_node("Gemm", ["f", "last"], ["y"], name="last", transB=1),
-        helper.make_node("If", ["on"], ["z"], then_branch=inner, else_branch=plain),
-    ]
-    initializers = [numpy_helper.from_array(w, name) for name, w in weights.items()]
-    initializers.append(numpy_helper.from_array(np.array([-1, SIZE]), "flat_shape"))
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [
-            helper.make_tensor_value_info("x", kind, ["batch", "rows", SIZE]),
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-        ],
-        [helper.make_tensor_value_info("z", kind, None)],
-        initializers,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    weights: dict[str, Any] = {
+        n: rng.normal(size=shape).astype(dtype) for n, shape in shapes.items()
+    }
+    kind = "float" if dtype is np.float32 else "float16"
+    body = f"""[left] a = MatMul (x, left)
+        [right] b = MatMul (x, right)
+        h = Mul (a, b)
+        f = Reshape (h, flat)
+        [last] y = Gemm <transB = 1> (f, last)
+        z = If (on) <then_branch = t () => ({kind}[] o) {{ [inner] o = MatMul (y, inner) }},
+                     else_branch = e () => ({kind}[] o) {{ o = Identity (y) }}>"""
+    weights["flat"] = np.array([-1, SIZE])
+    return text(body, f"{kind}[batch, rows, {SIZE}] x, bool on", f"{kind}[] z", weights)
 
 
 def _feeds(count: int, seed: int = 1, dtype: Any = np.float32) -> list[dict[str, Any]]:
@@ -112,9 +91,19 @@ def test_samples_lower_the_error_and_feedback_lowers_it_further(
     assert fed_back < 0.9 * squares
 
 
-def test_feedback_wants_inputs(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"give check_inputs"):
-        octavo.onnx.quantize_dynamic(_model(), tmp_path / "m.onnx", error_feedback=True)
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"error_feedback": True}, "give check_inputs"),
+        ({"error_feedback": True, "check_inputs": _feeds(1)}, "changes nothing"),
+        ({"verify": False, "check_inputs": _feeds(1)}, "leave one of them out"),
+    ],
+)
+def test_feedback_and_inputs_that_would_change_nothing_are_refused(
+    tmp_path: Path, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(OptionError, match=named):
+        octavo.onnx.quantize_dynamic(_model(), tmp_path / "m.onnx", **options)
 
 
 def test_half_precision_has_statistics_too() -> None:
@@ -144,29 +133,13 @@ def test_padding_does_not_count_where_rows_are_tokens(kind: Any, products: bool)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
-def _twice() -> onnx.ModelProto:
-    """One weight in two layers, one behind the other."""
-    weight = np.random.default_rng(3).normal(size=(SIZE, SIZE)).astype(np.float32)
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
-            helper.make_node("Relu", ["a"], ["r"]),
-            helper.make_node("MatMul", ["r", "w"], ["y"], name="second"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "rows", SIZE])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
 @pytest.mark.parametrize("products", [False, True])
 def test_a_weight_of_two_layers_has_statistics_of_both_inputs(products: bool) -> None:
-    model = _twice()
+    w = np.random.default_rng(3).normal(size=(SIZE, SIZE)).astype(np.float32)
+    body = "[first] a = MatMul (x, w) r = Relu (a) [second] y = MatMul (r, w)"
+    model = text(body, f"float[batch, rows, {SIZE}] x", weights={"w": w})
     feeds = [{"x": feed["x"]} for feed in _feeds(2)]
     found = InputStatistics(model, ["first", "second"], feeds, products=products)
-    w = numpy_helper.to_array(model.graph.initializer[0])
     x = np.concatenate([feed["x"].reshape(-1, SIZE) for feed in feeds])
     rows = np.concatenate([x, np.maximum(x @ w, 0)]).astype(np.float64)
     expected = rows.T @ rows / len(rows) if products else np.square(rows).mean(0)
@@ -190,17 +163,6 @@ def test_a_weight_that_is_asked_for_again_has_the_same_statistics(
     np.testing.assert_array_equal(again, before)
 
 
-def test_feedback_where_nothing_is_searched_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="changes nothing"):
-        octavo.onnx.quantize_dynamic(
-            _model(), tmp_path / "m.onnx", check_inputs=_feeds(1), error_feedback=True
-        )
-
-
 def test_inputs_without_a_check_are_for_rounding_alone(tmp_path: Path) -> None:
     _, notes = _error(tmp_path, "portable", check_inputs=_feeds(1), verify=False)
     assert any("rounded by the mean squares" in note for note in notes)
-    with pytest.raises(OptionError, match="leave one of them out"):
-        octavo.onnx.quantize_dynamic(
-            _model(), tmp_path / "n.onnx", check_inputs=_feeds(1), verify=False
-        )

@@ -16,7 +16,7 @@ from octavo.onnx import inspect
 from octavo.onnx.read.stored_report import stored_report
 from octavo.recipe import Recipe, Rule, Scheme, preset
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
-from tests.graphs import FLOAT, build, convert, mlp, node, save, values, weight
+from tests.graphs import FLOAT, convert, mlp, node, save, text, values, weight
 from tests.native_target.recurrent_layers import Layer
 from tests.native_target.test_conv_places import CHAIN
 from tests.native_target.test_conv_places import model as convolutions
@@ -24,27 +24,22 @@ from tests.native_target.test_conv_places import model as convolutions
 TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 
 
-# --- layers of a few outputs ---
-
-
-def headed(outputs: int, inputs: int = 64, **gemm: Any) -> onnx.ModelProto:
+def headed(outputs: int, inputs: int = 64, transposed: int = 0) -> onnx.ModelProto:
     """x -> body [64 x inputs] -> head, a Gemm of `outputs`."""
-    shape = (outputs, inputs) if gemm.get("transB") else (inputs, outputs)
+    body = f"[body] h = MatMul (x, w) [head] y = Gemm <transB = {transposed}> (h, v, b)"
+    shape = (outputs, inputs) if transposed else (inputs, outputs)
     weights = {"w": weight(64, inputs), "v": weight(*shape), "b": values(outputs)}
-    nodes = [
-        node("MatMul", ["x", "w"], ["h"], name="body"),
-        node("Gemm", ["h", "v", "b"], ["y"], name="head", **gemm),
-    ]
-    return build(nodes, {"x": (FLOAT, ["n", 64])}, ["y"], weights)
+    return text(body, "float[n, 64] x", weights=weights)
 
 
-@TARGETS
-@pytest.mark.parametrize("outputs", [1, 3, 4])
-@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize(
+    ("target", "outputs", "transposed"),
+    [("portable", 1, 1), ("portable", 4, 0), ("native", 1, 0), ("native", 3, 1), ("native", 4, 1)],
+)
 def test_layers_of_a_few_outputs_stay_float(
     tmp_path: Path, target: str, outputs: int, transposed: int
 ) -> None:
-    done = convert(headed(outputs, transB=transposed), tmp_path, target=target)
+    done = convert(headed(outputs, transposed=transposed), tmp_path, target=target)
     assert [o.layer.name for o in done.report.quantized] == ["body"]
     few = "1 output " if outputs == 1 else f"{outputs} outputs "
     assert f"a layer of {few}gains nothing from integers" in done.outcome("head").reason
@@ -84,16 +79,9 @@ def test_quantize_dynamic_s_own_form_is_not_changed(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_a_layer_too_stays_shared(tmp_path: Path) -> None:
-    nodes = [
-        node("Gather", ["v", "ids"], ["e"], name="lookup"),
-        node("Gemm", ["e", "v"], ["y"], name="head", transB=1),
-    ]
-    inputs = {"ids": (onnx.TensorProto.INT64, ["n"])}
-    done = convert(build(nodes, inputs, ["y"], {"v": weight(4, 4096)}), tmp_path)
+    body = "[lookup] e = Gather (v, ids) [head] y = Gemm <transB = 1> (e, v)"
+    done = convert(text(body, "int64[n] ids", weights={"v": weight(4, 4096)}), tmp_path)
     assert [o.quantized for o in done.report.layers] == [True, True]
-
-
-# --- what the other target would do ---
 
 
 def gru_and_more() -> onnx.ModelProto:
@@ -127,17 +115,10 @@ def test_nothing_is_listed_where_they_do_not_differ(tmp_path: Path, target: str)
     assert not any("target" in note for note in asked.report.notes)
 
 
-def test_a_layer_too_long_for_onnx_runtime_is_listed(tmp_path: Path) -> None:
-    """A layer of too many inputs for ONNX Runtime's sums."""
-    made = build(
-        [node("MatMul", ["x", "w"], ["y"], name="long")],
-        {"x": (FLOAT, ["n", 70_000])},
-        ["y"],
-        {"w": weight(70_000, 8)},
-    )
-    assert any(
-        "1 MatMul (long)" in n for n in convert(made, tmp_path, target="native").report.notes
-    )
+def test_a_layer_of_too_many_inputs_for_onnx_runtimes_sums_is_listed(tmp_path: Path) -> None:
+    body, weights = "[long] y = MatMul (x, w)", {"w": weight(70_000, 8)}
+    done = convert(text(body, "float[n, 70000] x", weights=weights), tmp_path, target="native")
+    assert any("1 MatMul (long)" in n for n in done.report.notes)
 
 
 ONLY = {
@@ -170,9 +151,6 @@ def test_the_error_names_no_target_that_would_not(tmp_path: Path) -> None:
 def test_equal_reasons_are_counted_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(NothingQuantizedError, match=r"\n  3 Conv: float by default"):
         convert(convolutions(CHAIN), tmp_path)
-
-
-# --- what a file says of its layers ---
 
 
 def test_it_is_a_hundredth_of_a_file_of_forty_kilobytes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime.quantization as ort_quantization
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 import octavo.onnx
 from octavo.core.form import Form
@@ -23,17 +23,11 @@ from octavo.onnx import QuantType, quantize_dynamic
 from octavo.onnx.plan.options import EXTRA_OPTIONS, parse_request
 from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
 from octavo.recipe.recipe import PRESETS
-from tests.graphs import F32, build, mlp, normal, refused, save
+from tests.graphs import Converted, checked, convert, mlp, normal, refused, save, text
 
 NOTHING: dict[str, Any] = {
-    "recipe": None,
-    "op_types_to_quantize": None,
-    "per_channel": None,
-    "reduce_range": None,
-    "weight_type": None,
-    "nodes_to_quantize": None,
-    "nodes_to_exclude": None,
-    "extra_options": None,
+    **dict.fromkeys(["recipe", "op_types_to_quantize", "per_channel", "reduce_range"]),
+    **dict.fromkeys(["weight_type", "nodes_to_quantize", "nodes_to_exclude", "extra_options"]),
     "form": Form(),
 }
 
@@ -42,16 +36,9 @@ def asked(**given: Any) -> Any:
     return parse_request(**{**NOTHING, **given})
 
 
-def ort_signature() -> inspect.Signature:
-    return inspect.signature(ort_quantization.quantize_dynamic)
-
-
-# The signature -----------------------------------------------------------------------------------
-
-
 def test_the_positional_arguments_are_onnx_runtimes() -> None:
     ours = inspect.signature(quantize_dynamic).parameters.values()
-    theirs = ort_signature().parameters.values()
+    theirs = inspect.signature(ort_quantization.quantize_dynamic).parameters.values()
     positional = [p for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert [p.name for p in positional] == [p.name for p in theirs]
     assert positional[-1].name == "extra_options"
@@ -89,9 +76,6 @@ def test_our_enum_has_their_names() -> None:
     for member in QuantType:
         assert ort_quantization.QuantType[member.name].name == member.name
     assert octavo.onnx.QuantType is QuantType
-
-
-# Each argument changes only its own axis --------------------------------------------------------
 
 
 def weight_of(recipe: Recipe) -> Any:
@@ -144,10 +128,6 @@ def test_it_changes_the_schemes_of_rules_too_and_no_float_ones() -> None:
     assert weight_of(recipe).granularity is Granularity.CHANNEL  # the caller's is as it was
 
 
-def stored(path: Path) -> dict[str, onnx.TensorProto]:
-    return {t.name: t for t in onnx.load(path).graph.initializer}
-
-
 @pytest.mark.parametrize(
     ("options", "dtype", "scales", "bounds"),
     [
@@ -166,17 +146,13 @@ def stored(path: Path) -> dict[str, onnx.TensorProto]:
 def test_what_is_stored(
     tmp_path: Path, options: dict[str, Any], dtype: Any, scales: int, bounds: tuple[int, int]
 ) -> None:
-    report = quantize_dynamic(mlp(1), tmp_path / "out.onnx", **options)
-    assert report.verification.status == "passed"
-    tensors = stored(tmp_path / "out.onnx")
+    assert checked(mlp(1), tmp_path, **options).status == "passed"
+    tensors = {t.name: t for t in onnx.load(tmp_path / "out.onnx").graph.initializer}
     q = numpy_helper.to_array(tensors["w0_quantized"])
     assert q.dtype == dtype and q.shape == (32, 32)
     assert numpy_helper.to_array(tensors["w0_scale"]).size == scales
     assert bounds[0] <= q.min() and q.max() <= bounds[1]
     assert int(q.max()) - int(q.min()) > 0.9 * (bounds[1] - bounds[0])
-
-
-# Refusals ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,18 +176,15 @@ def test_what_is_stored(
         ({"extra_options": {"WeightSymmetric": "yes"}}, OptionError, ["True or False, not 'yes'"]),
         ({"extra_options": {"extra.Sigmoid.nnapi": True}}, OptionError, ["NNAPI", "refused"]),
         (
-            {"extra_options": {"ActivationRestrictedAsymmetric": True}},
-            OptionError,
+            {"extra_options": {"ActivationRestrictedAsymmetric": True}}, OptionError,
             ["ActivationRestrictedAsymmetric", "calibrated"],
         ),
         (
-            {"extra_options": {"ForceQuantizeNoInputCheck": True}},
-            OptionError,
+            {"extra_options": {"ForceQuantizeNoInputCheck": True}}, OptionError,
             ["ForceQuantizeNoInputCheck", "operators without weights"],
         ),
         (
-            {"target": "native", "quant_format": "qdq"},
-            OptionError,
+            {"target": "native", "quant_format": "qdq"}, OptionError,
             ["quant_format='qdq' (--format) is for other runtimes", "target 'native'"],
         ),
         ({"target": "portabel"}, OptionError, ["target='portabel'", "Did you mean 'portable'"]),
@@ -225,28 +198,20 @@ def test_what_is_stored(
         ({"recipe": "int8-block", "reduce_range": True}, OptionError, ["int8-block"]),
         (
             {"recipe": "int8-per-tensor", "extra_options": {"ActivationSymmetric": True}},
-            OptionError,
-            ["ActivationSymmetric", "DynamicQuantizeLinear", "'int8'"],
+            OptionError, ["ActivationSymmetric", "DynamicQuantizeLinear", "'int8'"],
         ),
         (
-            {"quant_format": "qdq", "extra_options": {"ActivationSymmetric": True}},
-            OptionError,
+            {"quant_format": "qdq", "extra_options": {"ActivationSymmetric": True}}, OptionError,
             ["ActivationSymmetric"],
         ),
         ({"nodes_to_exclude": ["layer9"]}, RecipeError, ["'layer9' matches no node", "'layer0'"]),
         (
-            {"nodes_to_quantize": ["enc*"]},
-            RecipeError,
+            {"nodes_to_quantize": ["enc*"]}, RecipeError,
             ["nodes_to_quantize (--only): 'enc*'", "layer1"],
-        ),
-        (
-            {"check_inputs": {"x": np.zeros((1, 32), np.float32)}, "verify": False},
-            OptionError,
-            ["check_inputs", "verify=False"],
         ),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_refused_by_name(
     tmp_path: Path, given: dict[str, Any], error: type[Exception], texts: list[str]
 ) -> None:
@@ -260,19 +225,14 @@ def test_refused_by_name(
 def test_every_extra_option_is_honoured_or_refused(tmp_path: Path, key: str, value: bool) -> None:
     options = {key: value}
     try:
-        report = quantize_dynamic(mlp(), tmp_path / "out.onnx", extra_options=options)
+        assert names(convert(mlp(1), tmp_path, extra_options=options)) == ["layer0"]
     except OptionError as error:
         assert value and repr(key) in str(error)
-    else:
-        assert report.verification.status == "passed"
     assert options == {key: value}
 
 
-# What is selected --------------------------------------------------------------------------------
-
-
-def names(report: Any) -> list[str]:
-    return [o.layer.name for o in report.quantized]
+def names(done: Converted) -> list[str]:
+    return [o.layer.name for o in done.report.quantized]
 
 
 @pytest.mark.parametrize(
@@ -292,65 +252,31 @@ def names(report: Any) -> list[str]:
 )
 def test_selection_by_name(tmp_path: Path, options: dict[str, Any], expected: str) -> None:
     given = copy.deepcopy(options)
-    report = quantize_dynamic(mlp(4), tmp_path / "out.onnx", **options)
-    assert names(report) == [f"layer{i}" for i in expected]
-    assert options == given
-    reasons = {o.layer.name: o.reason for o in report.left_float}
+    done = convert(mlp(4), tmp_path, **options)
+    assert names(done) == [f"layer{i}" for i in expected]
+    assert options == given, "the caller's lists were changed"
+    reasons = {o.layer.name: o.reason for o in done.report.left_float}
     assert len(reasons) == 4 - len(expected) and all(reasons.values())
 
 
 def test_a_name_with_brackets_matches_itself(tmp_path: Path) -> None:
     model = mlp(2)
     model.graph.node[0].name = "layer[0]/*"
-    report = quantize_dynamic(model, tmp_path / "out.onnx", nodes_to_exclude=["layer[0]/*"])
-    assert names(report) == ["layer1"]
-
-
-def branches(names: tuple[str, str]) -> onnx.ModelProto:
-    """A MatMul in each branch of an If."""
-    out = helper.make_tensor_value_info("o", F32, ["m", 48])
-    graphs = []
-    for i, name in enumerate(names):
-        node = helper.make_node("MatMul", ["x", f"k{i}"], ["o"], name=name)
-        weight = numpy_helper.from_array(normal(48, 48, seed=i), f"k{i}")
-        graphs.append(helper.make_graph([node], f"b{i}", [], [out], [weight]))
-    nodes = [
-        helper.make_node(
-            "If", ["c"], ["h"], name="if", then_branch=graphs[0], else_branch=graphs[1]
-        ),
-        helper.make_node("MatMul", ["h", "w"], ["y"], name="outside"),
-    ]
-    inputs: list[Any] = [("x", F32, ["m", 48]), ("c", TensorProto.BOOL, [])]
-    return build(nodes, inputs, [("y", F32, ["m", 48])], {"w": normal(48, 48, seed=5)})
+    assert names(convert(model, tmp_path, nodes_to_exclude=["layer[0]/*"])) == ["layer1"]
 
 
 def test_subgraphs(tmp_path: Path) -> None:
-    model, out = branches(("a", "b")), tmp_path / "out.onnx"
-    assert sorted(names(quantize_dynamic(model, out))) == ["a", "b", "outside"]
-    report = quantize_dynamic(model, out, extra_options={"EnableSubgraph": False})
-    assert names(report) == ["outside"]
-    assert all("EnableSubgraph" in o.reason for o in report.left_float)
-
-
-def test_a_name_that_several_nodes_have_means_all_of_them(tmp_path: Path) -> None:
-    model, out = branches(("same", "same")), tmp_path / "out.onnx"
-    report = quantize_dynamic(model, out, nodes_to_exclude=["same"])
-    assert names(report) == ["outside"]
-    assert len(names(quantize_dynamic(model, out, nodes_to_quantize=["same"]))) == 2
-    one = next(n for n in (o.layer.name for o in report.left_float) if "then" in n)
-    assert len(names(quantize_dynamic(model, out, nodes_to_exclude=[one]))) == 2
+    body = """h = If (c) <then_branch = t () => (float[] o) { [a] o = MatMul (x, k) },
+                    else_branch = e () => (float[] o) { [b] o = MatMul (x, w) }>
+        [outside] y = MatMul (h, w)"""
+    weights = {"k": normal(48, 48), "w": normal(48, 48, seed=5)}
+    model = text(body, "float[m, 48] x, bool c", weights=weights)
+    assert sorted(names(convert(model, tmp_path))) == ["a", "b", "outside"]
+    done = convert(model, tmp_path, extra_options={"EnableSubgraph": False})
+    assert names(done) == ["outside"]
+    assert all("EnableSubgraph" in o.reason for o in done.report.left_float)
     with pytest.raises(NothingQuantizedError):
-        quantize_dynamic(model, out, nodes_to_exclude=["same", "outside"])
-
-
-def activation_product() -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"], name="weights"),
-        helper.make_node("Transpose", ["h"], ["t"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["h", "t"], ["y"], name="activations"),
-    ]
-    model = build(nodes, [("x", F32, [2, 8, 32])], [("y", F32, [2, 8, 8])], {"w": normal(32, 32)})
-    return onnx.shape_inference.infer_shapes(model)  # such a product has to state its type
+        convert(model, tmp_path, nodes_to_exclude=["a", "b", "outside"])
 
 
 @pytest.mark.parametrize(
@@ -366,18 +292,12 @@ def activation_product() -> onnx.ModelProto:
 def test_products_of_two_activations(
     tmp_path: Path, options: dict[str, Any], expected: list[str]
 ) -> None:
-    report = quantize_dynamic(activation_product(), tmp_path / "out.onnx", **options)
-    assert names(report) == expected
-
-
-def conv() -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("Conv", ["x", "k"], ["h"], name="conv", pads=[1, 1, 1, 1]),
-        helper.make_node("ReduceMean", ["h"], ["p"], axes=[2, 3], keepdims=0),
-        helper.make_node("Gemm", ["p", "w"], ["y"], name="gemm"),
-    ]
-    weights = {"k": normal(16, 8, 3, 3), "w": normal(16, 32)}
-    return build(nodes, [("x", F32, ["n", 8, 9, 9])], [("y", F32, ["n", 32])], weights)
+    body = """[weights] h = MatMul (x, w)
+        t = Transpose <perm = [0, 2, 1]> (h)
+        [activations] y = MatMul (h, t)"""
+    model = text(body, "float[2, 8, 32] x", "float[2, 8, 8] y", {"w": normal(32, 32)})
+    model = onnx.shape_inference.infer_shapes(model)  # such a product has to state its type
+    assert names(convert(model, tmp_path, **options)) == expected
 
 
 @pytest.mark.parametrize(
@@ -393,13 +313,13 @@ def conv() -> onnx.ModelProto:
 def test_conv_is_quantized_when_asked_for(
     tmp_path: Path, options: dict[str, Any], expected: list[str]
 ) -> None:
-    report = quantize_dynamic(conv(), tmp_path / "out.onnx", **options)
-    assert names(report) == expected
-    for outcome in report.left_float:
-        assert outcome.reason
-
-
-# Recipes -----------------------------------------------------------------------------------------
+    body = """[conv] h = Conv <pads = [1, 1, 1, 1]> (x, k)
+        p = ReduceMean <axes = [2, 3], keepdims = 0> (h)
+        [gemm] y = Gemm (p, w)"""
+    weights = {"k": normal(16, 8, 3, 3), "w": normal(16, 32)}
+    done = convert(text(body, "float[n, 8, 9, 9] x", weights=weights), tmp_path, **options)
+    assert names(done) == expected
+    assert all(outcome.reason for outcome in done.report.left_float)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -416,48 +336,28 @@ def test_a_recipe_file(tmp_path: Path) -> None:
         "  - name: layer0\n    scheme: float\n    reason: first layers matter\n"
     )
     for given in (path, str(path)):
-        report = quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=given)
-        assert names(report) == ["layer1"] and report.recipe["name"] == "mine"
-        assert report.left_float[0].reason == "first layers matter"
+        done = convert(mlp(), tmp_path, recipe=given)
+        assert names(done) == ["layer1"] and done.report.recipe["name"] == "mine"
+        assert done.outcome("layer0").reason == "first layers matter"
     with pytest.raises(RecipeError, match=r"none\.yaml"):
-        quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=tmp_path / "none.yaml")
+        convert(mlp(), tmp_path, recipe=tmp_path / "none.yaml")
 
 
-def test_a_recipe_object_and_a_rule_that_matches_nothing(tmp_path: Path) -> None:
-    recipe = preset("int8").with_rules_first(Rule(FLOAT, name="layer1", reason="because"))
-    report = quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=recipe)
-    assert names(report) == ["layer0"]
-    with refused(tmp_path, RecipeError, "name 'layerX' matches no layer", "Did you mean"):
-        quantize_dynamic(
-            mlp(), tmp_path / "out.onnx", recipe=preset("int8").with_rules_first(
-                Rule(FLOAT, name="layerX")
-            ),
-        )  # fmt: skip
-
-
-def test_a_rule_by_name_beats_a_node_list(tmp_path: Path) -> None:
+def test_a_rule_by_name_beats_a_node_list_and_must_match(tmp_path: Path) -> None:
     """The lists choose among layers; how a layer is held is the recipe's."""
     recipe = preset("int8").with_rules_first(Rule(FLOAT, name="layer1", reason="because"))
-    out = tmp_path / "out.onnx"
-    report = quantize_dynamic(mlp(), out, recipe=recipe, nodes_to_quantize=["layer*"])
-    assert names(report) == ["layer0"]
-    assert report.left_float[0].reason == "because"
-
-
-def test_the_callers_dictionaries_are_not_changed(tmp_path: Path) -> None:
-    options = {"WeightSymmetric": True, "EnableSubgraph": False}
-    ops, only, exclude = ["MatMul"], ["layer*"], ["layer1"]
-    quantize_dynamic(
-        mlp(), tmp_path / "out.onnx", ops, nodes_to_quantize=only, nodes_to_exclude=exclude,
-        extra_options=options,
-    )  # fmt: skip
-    assert options == {"WeightSymmetric": True, "EnableSubgraph": False}
-    assert (ops, only, exclude) == (["MatMul"], ["layer*"], ["layer1"])
+    for options in ({}, {"nodes_to_quantize": ["layer*"]}):
+        done = convert(mlp(), tmp_path, recipe=recipe, **options)
+        assert names(done) == ["layer0"]
+        assert done.outcome("layer1").reason == "because"
+    recipe = preset("int8").with_rules_first(Rule(FLOAT, name="layerX"))
+    with refused(tmp_path, RecipeError, "name 'layerX' matches no layer", "Did you mean"):
+        convert(mlp(), tmp_path, recipe=recipe)
 
 
 def test_progress(tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
-    quantize_dynamic(mlp(), tmp_path / "out.onnx", progress=lambda *step: seen.append(step))
+    checked(mlp(), tmp_path, progress=lambda *step: seen.append(step))
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     assert stages == ["reading", "quantizing", "writing", "verifying"]
     assert all(0 <= done <= total for _, done, total in seen)
