@@ -48,6 +48,8 @@ STEPS: list[tuple[str, str, str, dict[str, Any], tuple[Dim, ...] | None]] = [
     ("m", "Flatten", "at_last", {"axis": -1}, ("B", "S")),
     ("m", "Flatten", "at_first", {"axis": 0}, (1, None)),
     ("m middle", "Unsqueeze", "mask", {}, ("B", 1, 1, "S")),
+    ("s minus", "Unsqueeze", "s_last", {}, (1,)),
+    ("by_heads minus", "Unsqueeze", "columns", {}, ("B", "S", 3, 4, 1)),
     ("scores mask", "Add", "masked", {}, ("B", 3, "S", "S")),
     ("i0 s i1", "Range", "steps", {}, ("S",)),
     ("i1 s i1", "Range", "later", {}, None),

@@ -39,6 +39,15 @@ def test_a_vector_has_no_headline_of_top_1(name: str, array: np.ndarray, scores:
     assert least_agreement(found(name, array, scores=False)) is None
 
 
+def test_one_run_of_other_lengths_shows_that_an_output_holds_scores() -> None:
+    unit = LOGITS / np.linalg.norm(LOGITS, axis=1, keepdims=True)
+    for runs in ((LOGITS, unit), (unit, LOGITS)):
+        output = Output("output")
+        for reference in runs:
+            output.add(reference, reference + np.float32(0.01), Padding({}))
+        assert output.found().scores
+
+
 def value_of(text: str) -> ir.Value:
     model = ir.from_onnx_text(
         f"""<ir_version: 8, opset_import: ["" : 17]>

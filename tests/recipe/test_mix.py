@@ -55,6 +55,16 @@ def test_more_bits_never_make_a_layer_worse() -> None:
         before = now
 
 
+def test_layers_that_share_weights_lose_together() -> None:
+    """Two that hold one weight lose 6 of 4 bits, more than the single one, and get the 8 bits."""
+    twins = ("a", "b")
+    layers = [_linear(name, shares=tuple(n for n in twins if n != name)) for name in twins]
+    mix = _recipe(bits=6.8, sensitivities={"a": 3.0, "b": 3.0, "c": 5.0})
+    decisions = plan([*layers, _linear("c")], mix)
+    bits = {d.layer.name: d.scheme.weight.qtype for d in decisions if d.scheme.weight}
+    assert bits == {"a": QType.INT8, "b": QType.INT8, "c": QType.INT4}
+
+
 def test_sensitive_layers_get_the_bits() -> None:
     decisions = plan(
         LAYERS,

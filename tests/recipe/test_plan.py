@@ -79,6 +79,7 @@ def test_how_patterns_match() -> None:
     assert matched(Rule(FLOAT, name="/ENCODER/*")) == []
     assert matched(Rule(FLOAT, regex=r"/encoder/\d/.*")) == [0, 1, 2]
     assert matched(Rule(FLOAT, regex="query")) == []  # the whole name
+    assert matched(Rule(FLOAT, regex="/encoder/0")) == []
     assert matched(Rule(FLOAT, op="Gemm")) == [1, 4]
     assert matched(Rule(FLOAT, kind=Kind.CONV)) == [3]
 
@@ -96,29 +97,24 @@ def test_float_layers_have_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("rule", "named"),
     [
         (
-            Rule(FLOAT, name="/encoder/0/qeury"),
-            "rule name '/encoder/0/qeury' matches no layer. Did you mean '/encoder/0/query' or ",
+            "name: /encoder/0/qeury",
+            "name '/encoder/0/qeury' matches no layer. Did you mean '/encoder/0/query'",
         ),
-        (Rule(FLOAT, name="/decoder/*"), "Known: /conv, /encoder/0/dense, /encoder/0/query, /en"),
-        (
-            Rule(FLOAT, regex="/conv/.*"),
-            "rule regex '/conv/.*' matches no layer. Did you mean '/conv'",
-        ),
+        ("name: /decoder/*", "Known: /conv, /encoder/0/dense, /encoder/0/query"),
+        ("regex: /conv/.*", "regex '/conv/.*' matches no layer. Did you mean '/conv'"),
     ],
 )
-def test_a_pattern_that_matches_nothing_is_an_error(rule: Rule, message: str) -> None:
+def test_a_pattern_that_matches_nothing_is_an_error_that_names_its_line(
+    rule: str, named: str
+) -> None:
+    recipe = loads_recipe(f"base: int8\nrules:\n  - {{{rule}, scheme: float}}")
     with pytest.raises(RecipeError) as caught:
-        plan(LAYERS, Recipe("test", Scheme(), (rule,)))
-    assert message in str(caught.value)
-
-
-def test_the_error_names_the_line_of_the_rule() -> None:
-    recipe = loads_recipe("base: int8\nrules:\n  - {name: nowhere, scheme: float}")
-    with pytest.raises(RecipeError, match=r"^<string>:3: rule name 'nowhere' matches no layer"):
         plan(LAYERS, recipe)
+    assert str(caught.value).startswith("<string>:3: rule ")
+    assert named in str(caught.value)
 
 
 def test_kinds_ops_and_shadowed_rules_need_not_match() -> None:

@@ -309,6 +309,19 @@ def test_layers_are_joined_by_name_the_worst_first() -> None:
     assert "Look first at fc5: alone it has 1.0 dB, the median of all layers is" in table.words()
 
 
+def test_both_errors_of_a_layer_are_drawn_at_one_scale() -> None:
+    found = comparison()
+    worst = replace(found.layers[0], accumulated=difference(40.0))
+    page = report_html(None, evidence(comparison=replace(found, layers=(worst, *found.layers[1:]))))
+    table = section(parsed(page), "layers")
+    alone, accumulated = (
+        [float(i.attrs["style"][6:-1]) for cell in column(table, name) for i in cell.all("i")]
+        for name in ("alone", "accumulated")
+    )
+    assert accumulated[0] == max(*alone, *accumulated) == 100.0
+    assert alone[0] < 90.0
+
+
 def test_layers_of_a_file_whose_decisions_are_not_known() -> None:
     table = section(parsed(report_html(None, evidence())), "layers")
     heads = [th.words().strip() for th in table.all("th")]

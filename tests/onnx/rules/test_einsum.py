@@ -12,7 +12,7 @@ import pytest
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import session
 from octavo.onnx.operators.einsum import reference
-from tests.graphs import FLOAT, INT8, build, convert, error, node, values, weight
+from tests.graphs import FLOAT, INT8, convert, error, text, values, weight
 
 # equation, shape of x, shape of the weight
 EQUATIONS = {
@@ -20,6 +20,7 @@ EQUATIONS = {
     "transposed matrix": ("bsk,nk->bsn", (2, 3, 32), (24, 32)),
     "heads": ("bsd,dhk->bshk", (2, 3, 32), (32, 4, 6)),
     "heads first": ("bsd,dhk->bhsk", (2, 3, 32), (32, 4, 6)),
+    "heads turned": ("bsd,dhk->bhks", (2, 3, 32), (32, 4, 6)),
     "heads joined": ("bshk,hkd->bsd", (2, 3, 4, 8), (4, 8, 24)),
     "summed first": ("kb,kn->nb", (32, 5), (32, 24)),
 }
@@ -31,27 +32,28 @@ NOT_LINEAR = {
 
 
 def _model(
-    equation: str, x: tuple[int, ...], w: tuple[int, ...], *, swapped: bool = False
+    equation: str, x: tuple[Any, ...], w: tuple[int, ...], *, swapped: bool = False
 ) -> onnx.ModelProto:
-    inputs = ["w", "x"] if swapped else ["x", "w"]
+    inputs = "x, w"
     if swapped:
         given, _, result = equation.partition("->")
-        equation = ",".join(reversed(given.split(","))) + "->" + result
-    return build(
-        [node("Einsum", inputs, "y", equation=equation)],
-        inputs={"x": (FLOAT, list(x))},
-        outputs=["y"],
-        weights={"w": weight(*w, spread=False)},
-    )
+        equation, inputs = ",".join(reversed(given.split(","))) + "->" + result, "w, x"
+    body = f'y = Einsum <equation = "{equation}"> ({inputs})'
+    weights = {"w": weight(*w, spread=False)}
+    return text(body, f"float[{', '.join(map(str, x))}] x", weights=weights)
 
 
-@pytest.mark.parametrize("swapped", [False, True], ids=["weight last", "weight first"])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"cpu": "any"}, {"target": "native"}, {"recipe": "int8-per-tensor"}],
-    ids=["portable", "any cpu", "native", "per tensor"],
-)
-@pytest.mark.parametrize("name", EQUATIONS)
+OPTIONS: list[dict[str, Any]] = [
+    {}, {"cpu": "any"}, {"target": "native"}, {"recipe": "int8-per-tensor"},
+]  # fmt: skip
+CASES = [
+    (name, OPTIONS[(i + swapped) % 4], swapped)
+    for i, name in enumerate([*EQUATIONS, *EQUATIONS])
+    for swapped in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "options", "swapped"), CASES)
 def test_einsum_with_a_constant_is_a_linear_layer(
     name: str, options: dict[str, Any], swapped: bool, tmp_path: Path
 ) -> None:
@@ -82,9 +84,9 @@ def test_other_sums_stay_as_they_are(name: str, tmp_path: Path) -> None:
 
 
 BROADCAST = {
-    "the input": ([2, 1], (32, 24)),
-    "the weight": ([2, 32], (1, 24)),
-    "an input of unknown size": ([2, "k"], (32, 24)),
+    "the input": ((2, 1), (32, 24)),
+    "the weight": ((2, 32), (1, 24)),
+    "an input of unknown size": ((2, "k"), (32, 24)),
 }
 
 
@@ -92,8 +94,7 @@ BROADCAST = {
 def test_an_axis_that_may_be_repeated_stays_float(name: str, tmp_path: Path) -> None:
     """Einsum repeats an axis of size 1, which a product does not."""
     x_shape, w_shape = BROADCAST[name]
-    model = _model("bk,kn->bn", tuple(x_shape), w_shape)
-    converted = convert(model, tmp_path, allow_nothing=True)
+    converted = convert(_model("bk,kn->bn", x_shape, w_shape), tmp_path, allow_nothing=True)
     (layer,) = converted.report.layers
     assert not layer.quantized and "is repeated" in layer.reason
 
@@ -116,15 +117,9 @@ def test_no_rows_at_all(target: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["portable", "native"])
 def test_a_matrix_is_stored_once_for_all_that_read_it(target: str, tmp_path: Path) -> None:
-    model = build(
-        [
-            node("MatMul", ["x", "w"], "m"),
-            node("Einsum", ["x", "w"], "y", equation="bk,kn->bn"),
-        ],
-        inputs={"x": (FLOAT, ["b", 64])},
-        outputs=["m", "y"],
-        weights={"w": weight(64, 48, spread=False)},
-    )
+    body = 'm = MatMul (x, w) y = Einsum <equation = "bk,kn->bn"> (x, w)'
+    weights = {"w": weight(64, 48, spread=False)}
+    model = text(body, "float[b, 64] x", "float[] m, float[] y", weights)
     converted = convert(model, tmp_path, target=target)
     assert all(layer.quantized for layer in converted.report.layers)
     integers = [i for i in converted.proto.graph.initializer if i.data_type in (2, 3)]

@@ -281,10 +281,11 @@ def test_blocks_keep_large_activations_apart(tmp_path: Path) -> None:
     assert linear_error(tmp_path, w, x, recipe="int8-block") < 0.5 * linear_error(tmp_path, w, x)
 
 
-def test_float16_range(tmp_path: Path) -> None:
-    """A weight above 65504 does not fit into float16: it is left float and the report says so."""
+@pytest.mark.parametrize("large", [1e5, -1e5])
+def test_float16_range(tmp_path: Path, large: float) -> None:
+    """A weight beyond 65504 does not fit into float16: it is left float and the report says so."""
     w = weight(64, 32, spread=False)
-    w[3, 4] = 1e5
+    w[3, 4] = large
     model = build(
         [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"], ["y"])],
         {"x": (FLOAT, (4, 64))},

@@ -81,6 +81,13 @@ GOLDEN: dict[str, tuple[str, Any, Any, Any, float]] = {
     "wer": ("WER", {}, texts("hello duck", "one two"), ["hello world", "one two"], 0.25),
     "cer": ("CER", {}, texts("i cant spell"), ["i can spell"], 1 / 11),
     # Two of two words are among the four of the answer; the second answer is right.
+    "roc-two-scores": (
+        "ROC",
+        {},
+        np.array([[0, 1], [4, 6], [0, 2], [4, 5.5]], np.float32),
+        ROC_TRUE,
+        0.625,
+    ),  # differences of 1, 2, 2 and 1.5
     "squad": ("SquadF1", {}, texts("the Eiffel Tower!"), ["Eiffel tower in Paris"], 100 * 4 / 6),
     "squad-best": ("SquadF1", {}, texts("a tower"), [["Paris", "The tower."]], 100.0),
     "squad-exact": (
@@ -174,7 +181,7 @@ def test_spans_of_answers() -> None:
     end = np.array([[9.0, 0.0, 4.0, 0.0, 0.0]], np.float32)  # 9 lies before each start but 0
     found = metric("SquadF1")
     assert found.score([[start, end]], [[[0, 0]]]) == 100.0  # 0 + 9
-    end[0, 0] = 0.0
+    end[0, 0] = 6.0
     assert found.score([[start, end]], [np.array([[1, 2]])]) == 100.0  # 4 + 4
     assert found.score([[start, end]], [[[2, 3]]]) == pytest.approx(50.0)  # one of two and two
     assert found.score([[start, end]], [[4, 4]]) == 0.0
