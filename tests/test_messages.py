@@ -18,13 +18,8 @@ from octavo.errors import did_you_mean, listed
 SOURCE = Path(__file__).parents[1] / "src" / "octavo"
 
 OTHERS = {
-    "--force-reinstall": "pip",
-    "--extra-index-url": "pip",
-    "--opset": "tf2onnx",
-    "--outputs": "tf2onnx",
-    "--output": "tf2onnx",
-    "--saved-model": "tf2onnx",
-    "--graphdef": "tf2onnx",
+    *("--force-reinstall", "--extra-index-url"),  # pip
+    *("--opset", "--outputs", "--output", "--saved-model", "--graphdef"),  # tf2onnx
 }
 """Options of other programs that Octavo calls or names."""
 
@@ -40,9 +35,14 @@ def options() -> dict[str, set[str]]:
     } | {"": {"--version", "--help", "-h"}}
 
 
-def literals(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Octavo's modules."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The texts in a module, docstrings too; a placeholder of an f-string is `{}`."""
-    tree = ast.parse(path.read_text("utf-8"))
     inside = {id(part) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for part in n.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -52,14 +52,17 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, str(node.value)
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        for line, text in literals(path):
-            yield f"{path.relative_to(SOURCE)}:{line}", text
+@cache
+def texts() -> list[tuple[str, str]]:
+    return [
+        (f"{path.relative_to(SOURCE)}:{line}", text)
+        for path, tree in trees().items()
+        for line, text in literals(tree)
+    ]
 
 
 def test_every_option_that_a_text_names_exists() -> None:
-    known = {option for found in options().values() for option in found} | OTHERS.keys()
+    known = {option for found in options().values() for option in found} | OTHERS
     seen = set()
     for where, text in texts():
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text):
@@ -84,8 +87,8 @@ def test_arguments_that_messages_name_exist() -> None:
     """`name=value` and names in backquotes, in what is raised."""
     known = names()
     found = 0
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Raise):
                 continue
             for text in (c.value for c in ast.walk(node) if isinstance(c, ast.Constant)):
@@ -101,8 +104,8 @@ def test_arguments_that_messages_name_exist() -> None:
 def names() -> set[str]:
     """Every parameter, field and attribute that the package defines."""
     found: set[str] = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for tree in trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.arg):
                 found.add(node.arg)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ from tests.release.contents import (
 VERSION = octavo.__version__
 
 
-one_worker = pytest.mark.xdist_group("a source distribution")  # makes it once
+def of_the_sdist(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test slow, and one of those that one worker runs: it makes the archive once."""
+    return pytest.mark.slow(pytest.mark.xdist_group("a source distribution")(test))
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +40,13 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@one_worker
+@of_the_sdist
 def test_the_sdist_holds_the_sources_the_license_and_nothing_else(sdist: Path) -> None:
     assert sdist.name == f"octavo-{VERSION}.tar.gz"
     assert list(sdist_faults(sdist, VERSION)) == []
 
 
-@one_worker
+@of_the_sdist
 def test_an_sdist_with_something_else_is_found(sdist: Path, tmp_path: Path) -> None:
     other = tmp_path / sdist.name
     with tarfile.open(sdist) as old, tarfile.open(other, "w:gz") as new:
@@ -57,12 +60,17 @@ def test_an_sdist_with_something_else_is_found(sdist: Path, tmp_path: Path) -> N
     ]
 
 
-@one_worker
-def test_metadata_that_is_not_ours_is_found(sdist: Path) -> None:
+def information_of(sdist: Path) -> bytes:
+    """Its metadata."""
     with tarfile.open(sdist) as archive:
         file = archive.extractfile(f"octavo-{VERSION}/PKG-INFO")
         assert file is not None
-        information = file.read()
+        return file.read()
+
+
+@of_the_sdist
+def test_metadata_that_is_not_ours_is_found(sdist: Path) -> None:
+    information = information_of(sdist)
     assert list(metadata_faults(information, VERSION)) == []
     assert list(metadata_faults(information, "9.9")) == [f"its Version is '{VERSION}', not '9.9'"]
     (fault,) = metadata_faults(information.replace(b"# Octavo", b"# Octave"), VERSION)
@@ -101,12 +109,6 @@ def test_the_changelog_fits_two_screens() -> None:
         assert len(version.splitlines()) <= 80, version[:20]
 
 
-def test_the_program_says_its_version() -> None:
-    command = [sys.executable, "-m", "octavo", "--version"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout == f"octavo {VERSION}\n"
-
-
 def compiled(folder: Path, *flags: str) -> bytes:
     source, library = folder / "library.c", folder / "library.so"
     source.write_text(
@@ -119,6 +121,7 @@ def compiled(folder: Path, *flags: str) -> bytes:
     return library.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "faults"),
     [
@@ -161,15 +164,11 @@ def test_a_wheel_for_newer_systems_alone_is_found(platform: str, faults: list[st
     assert list(tag_faults(Path(f"octavo-1.2.3-cp312-abi3-{platform}.whl"))) == faults
 
 
-@one_worker
+@of_the_sdist
 def test_a_wheel_is_compared_with_the_package(tmp_path: Path, sdist: Path) -> None:
     """One made by hand: of the sources without a page's style, with one library, and a test."""
     library = compiled(tmp_path, "-s", f"-ffile-prefix-map={tmp_path}=.")
     notes = f"octavo-{VERSION}.dist-info"
-    with tarfile.open(sdist) as archive:
-        file = archive.extractfile(f"octavo-{VERSION}/PKG-INFO")
-        assert file is not None
-        information = file.read()
     wheel = tmp_path / "octavo.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in sorted(tracked("src/octavo")):
@@ -177,7 +176,7 @@ def test_a_wheel_is_compared_with_the_package(tmp_path: Path, sdist: Path) -> No
                 archive.write(ROOT / name, name.removeprefix("src/"))
         archive.writestr("octavo/liboctavo_ort.so", library)
         archive.writestr("tests/test_release.py", "")
-        archive.writestr(f"{notes}/METADATA", information)
+        archive.writestr(f"{notes}/METADATA", information_of(sdist))
     assert list(wheel_faults(wheel, VERSION, [ROOT])) == [
         "it has no manylinux tag",
         "octavo/py.typed is not in it",
