@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 import octavo.onnx
 from octavo.recipe import Kind, Recipe, Rule, Scheme
 from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from tests import graphs
-from tests.graphs import F32, Case, build, normal, save
+from tests.graphs import Array, Case, normal, save, text
 
 TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 WIDE = 64
 SPIKE = 1e4
 
 
-def of_numbers(*arrays: np.ndarray) -> Range:
+def of_numbers(*arrays: Array) -> Range:
     """The range by hand, in float64."""
     whole = np.concatenate([array.ravel() for array in arrays]).astype(np.float64)
     rms = float(np.sqrt((whole**2).mean()))
@@ -31,7 +31,7 @@ def of_numbers(*arrays: np.ndarray) -> Range:
     return Range(float(whole.min()), float(whole.max()), rms, whole.size, outliers)
 
 
-def same(found: Range | None, *arrays: np.ndarray, rel: float = 1e-12) -> bool:
+def same(found: Range | None, *arrays: Array, rel: float = 1e-12) -> bool:
     """`rel` is for activations that ONNX Runtime has computed in float32."""
     expected = of_numbers(*arrays)
     assert found is not None
@@ -41,14 +41,16 @@ def same(found: Range | None, *arrays: np.ndarray, rel: float = 1e-12) -> bool:
     return True
 
 
-def stored(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+def stored(model: onnx.ModelProto) -> dict[str, Array]:
     return {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
 
 
 def compared(folder: Path, case: Case, target: str, feed: Any = None, **options: Any) -> Comparison:
     model, given = case
-    floating, quantized = save(model, folder / "float.onnx"), folder / "int8.onnx"
-    octavo.onnx.quantize_dynamic(floating, quantized, target=target, **options)
+    external = options.pop("external", None)
+    floating = save(model, folder / "float.onnx", external=external)
+    quantized = folder / "int8.onnx"
+    octavo.onnx.quantize_dynamic(floating, quantized, target=target, verify=False, **options)
     return octavo.onnx.compare(floating, quantized, feed or given)
 
 
@@ -62,11 +64,9 @@ def planted() -> Case:
     Input 0 is 1 in row 3 alone, and goes nowhere but to output 7 of the first layer.
     """
     model, _ = graphs.linear()
-    arrays = stored(model)
-    arrays["w0"] = arrays["w0"].copy()
+    arrays = {name: array.copy() for name, array in stored(model).items()}
     arrays["w0"][0] = 0
     arrays["w0"][0, 7] = SPIKE / 10
-    arrays["w2"] = arrays["w2"].copy()
     arrays["w2"][5, 6] = -SPIKE
     del model.graph.initializer[:]
     model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
@@ -80,8 +80,8 @@ def planted() -> Case:
 def test_planted_outliers_are_found_where_they_are(target: str, tmp_path: Path) -> None:
     """In target native the activation lies inside of the layer before it."""
     model, feed = planted()
-    layers = by_name(compared(tmp_path, (model, feed), target))
-    arrays = stored(model)
+    found = compared(tmp_path, (model, feed), target)
+    layers, arrays = by_name(found), stored(model)
     x = [feed["x"].astype(np.float64)]
     for i in range(3):
         x.append(np.maximum(x[i] @ arrays[f"w{i}"].astype(np.float64), 0))
@@ -94,25 +94,42 @@ def test_planted_outliers_are_found_where_they_are(target: str, tmp_path: Path) 
     assert [layers[f"layer{i}"].weights.stretched for i in range(3)] == [True, False, True]
     assert layers["layer1"].inputs.outliers == layers["layer2"].weights.outliers == 1
     assert layers["layer1"].inputs.peak == pytest.approx(WIDE, rel=1e-3)
+    data = json.loads(found.to_json())
+    assert Comparison.from_dict(data) == found
+    one = next(one for one in data["layers"] if one["name"] == "layer1")
+    assert one["inputs"]["high"] == pytest.approx(SPIKE, rel=1e-3)
+    assert sorted(one["weights"]) == ["high", "low", "outliers", "rms", "values"]
+
+
+def sliced() -> Case:
+    weights = {"all": normal(64, 32, seed=1), "from": np.array([16]), "to": np.array([48])}
+    body = "half = Slice (all, from, to) [sliced] y = MatMul (x, half)"
+    return text(body, "float[m, 32] x", "float[m, 32] y", weights), {"x": normal(3, 32)}
 
 
 Expected = Mapping[str, tuple[list[str], list[str]]]
 """By layer: the inputs or initializers that are its activations, and its weights."""
-
-KINDS: dict[str, tuple[Callable[[], Case], Expected]] = {
-    "gemm": (graphs.gemm, {"fc": (["x"], ["w"])}),
-    "grouped": (graphs.grouped, {"q": (["x"], ["w0"]), "k": (["x"], ["w1"])}),
-    "table": (graphs.table, {"lookup": ([], ["table"])}),
-    "lstm": (lambda: graphs.recurrent("LSTM"), {"rec": (["x"], ["w", "r"])}),
+CONVOLUTIONS = Recipe("convolutions", Scheme(), (Rule(Scheme(), kind=Kind.CONV),))
+PRODUCTS = Recipe("products", Scheme(), (Rule(Scheme(), kind=Kind.ACTIVATION_MATMUL),))
+KINDS: dict[str, tuple[Callable[[], Case], Expected, dict[str, Any]]] = {
+    "gemm": (graphs.gemm, {"fc": (["x"], ["w"])}, {}),
+    "grouped": (graphs.grouped, {"q": (["x"], ["w0"]), "k": (["x"], ["w1"])}, {}),
+    "table": (graphs.table, {"lookup": ([], ["table"])}, {}),
+    "lstm": (lambda: graphs.recurrent("LSTM"), {"rec": (["x"], ["w", "r"])}, {}),
+    "conv": (graphs.conv, {"conv": (["x"], ["w"])}, {"recipe": CONVOLUTIONS}),
+    "in a data file": (graphs.gemm, {"fc": (["x"], ["w"])}, {"external": "float.data"}),
 }
 
 
-@TARGETS
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [("gemm", "portable"), ("grouped", "portable"), ("grouped", "native"), ("table", "native"),
+     ("lstm", "portable"), ("lstm", "native"), ("conv", "native"), ("in a data file", "portable")],
+)  # fmt: skip
 def test_each_kind_of_layer(kind: str, target: str, tmp_path: Path) -> None:
-    make, expected = KINDS[kind]
+    make, expected, options = KINDS[kind]
     model, feed = make()
-    layers = by_name(compared(tmp_path, (model, feed), target))
+    layers = by_name(compared(tmp_path, (model, feed), target, **options))
     arrays = {**stored(model), **feed}
     assert sorted(layers) == sorted(expected)
     for name, (inputs, weights) in expected.items():
@@ -121,14 +138,6 @@ def test_each_kind_of_layer(kind: str, target: str, tmp_path: Path) -> None:
             assert same(layers[name].inputs, *(arrays[x] for x in inputs))
         else:
             assert layers[name].inputs is None
-
-
-def test_a_convolution(tmp_path: Path) -> None:
-    model, feed = graphs.conv()
-    asked = Recipe("convolutions", Scheme(), (Rule(Scheme(), kind=Kind.CONV),))
-    (layer,) = compared(tmp_path, (model, feed), "native", recipe=asked).layers
-    assert same(layer.inputs, feed["x"])
-    assert same(layer.weights, stored(model)["w"])
 
 
 def test_a_weight_behind_nodes_and_shared_with_a_table(tmp_path: Path) -> None:
@@ -142,32 +151,16 @@ def test_a_weight_behind_nodes_and_shared_with_a_table(tmp_path: Path) -> None:
 
 
 def test_a_weight_that_is_computed(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Slice", ["all", "from", "to"], ["half"]),
-        helper.make_node("MatMul", ["x", "half"], ["y"], name="sliced"),
-    ]
-    weights = {"all": normal(64, 32, seed=1), "from": np.array([16]), "to": np.array([48])}
-    model = build(nodes, [("x", F32, ["m", 32])], [("y", F32, ["m", 32])], weights)
-    (layer,) = compared(tmp_path, (model, {"x": normal(3, 32)}), "portable").layers
-    assert same(layer.weights, weights["all"][16:48])
-
-
-def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
-    model, feed = graphs.linear()
-    floating = save(model, tmp_path / "float.onnx", external="float.data")
-    octavo.onnx.quantize_dynamic(floating, tmp_path / "int8.onnx")
-    layers = by_name(octavo.onnx.compare(floating, tmp_path / "int8.onnx", feed))
-    for i in range(3):
-        assert same(layers[f"layer{i}"].weights, stored(model)[f"w{i}"])
+    (layer,) = compared(tmp_path, sliced(), "portable").layers
+    assert same(layer.weights, stored(sliced()[0])["all"][16:48])
 
 
 def test_of_two_activations_the_one_that_is_stretched_more(tmp_path: Path) -> None:
-    model, _ = graphs.products()
     spiked = normal(5, 32, 16, seed=1)
     spiked[1, 2, 3] = -SPIKE
     feed = {"a": normal(5, 8, 32), "b": spiked}
-    asked = Recipe("products", Scheme(), (Rule(Scheme(), kind=Kind.ACTIVATION_MATMUL),))
-    (layer,) = compared(tmp_path, (model, feed), "native", recipe=asked).layers
+    case = graphs.products()[0], feed
+    (layer,) = compared(tmp_path, case, "native", recipe=PRODUCTS).layers
     assert same(layer.inputs, spiked)
     assert layer.inputs.stretched and layer.weights is None
     feed["a"], feed["b"] = spiked.reshape(5, 16, 32)[:, :8], normal(5, 32, 16)
@@ -177,25 +170,11 @@ def test_of_two_activations_the_one_that_is_stretched_more(tmp_path: Path) -> No
 
 @TARGETS
 def test_the_activations_of_layers_in_a_subgraph_are_not_seen(target: str, tmp_path: Path) -> None:
-    body = helper.make_graph(
-        [helper.make_node("MatMul", ["h", "w1"], ["inner"], name="inside")],
-        "body",
-        [],
-        [helper.make_tensor_value_info("inner", F32, None)],
-    )
-    other = helper.make_graph(
-        [helper.make_node("Identity", ["h"], ["same"])],
-        "other",
-        [],
-        [helper.make_tensor_value_info("same", F32, None)],
-    )
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
-        helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=other),
-    ]
+    body = """[first] h = MatMul (x, w0) y = If (c) <
+        then_branch = then () => (float[] inner) { [inside] inner = MatMul (h, w1) },
+        else_branch = other () => (float[] same) { same = Identity (h) }>"""
     weights = {"w0": normal(32, 32), "w1": normal(32, 32, seed=1)}
-    inputs = [("x", F32, ["m", 32]), ("c", onnx.TensorProto.BOOL, [])]
-    model = build(nodes, inputs, [("y", F32, ["m", 32])], weights)
+    model = text(body, "float[m, 32] x, bool c", "float[m, 32] y", weights)
     feed = {"x": normal(5, 32), "c": np.array(True)}
     layers = by_name(compared(tmp_path, (model, feed), target))
     assert same(layers["first"].inputs, feed["x"])
@@ -212,12 +191,3 @@ def test_several_runs_are_counted_as_one_and_only_finite_numbers(tmp_path: Path)
     assert same(layers["layer0"].inputs, whole[np.isfinite(whole)])
     assert layers["layer0"].inputs.outliers == 1
     assert layers["layer1"].inputs.values == 46 * 64
-
-
-def test_ranges_pass_through_json(tmp_path: Path) -> None:
-    found = compared(tmp_path, planted(), "native")
-    data = json.loads(found.to_json())
-    assert Comparison.from_dict(data) == found
-    layer = next(one for one in data["layers"] if one["name"] == "layer1")
-    assert layer["inputs"]["high"] == pytest.approx(SPIKE, rel=1e-3)
-    assert sorted(layer["weights"]) == ["high", "low", "outliers", "rms", "values"]

@@ -4,69 +4,51 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic as ort_quantize
 
 from octavo.core.kernels import unpack
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
-from octavo.onnx import compare, quantize_dynamic
+from octavo.onnx import compare, quantize_dynamic, session
 from octavo.results.comparison import Comparison, LayerDifference
 from tests import graphs
-from tests.graphs import F32, Case, build, mlp, normal, refused, save, snapshot
+from tests.graphs import F32, MS, Array, Case, mlp, normal, refused, run, save, snapshot, text
 from tests.onnx.references.linear import reference_native as reference
 
 # Rounding to 8 bits leaves 40 dB for normal data, and float16 70. A doubled scale has 0 dB alone,
 # and 19.5 behind the sigmoid that a layer of target native took in, which saturates.
 SOUND = 33.0
 BROKEN = 20.0
+TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 
 
 def attention() -> Case:
     """com.microsoft.Attention, then a layer."""
-    nodes = [
-        helper.make_node(
-            "Attention", ["x", "w", "b"], ["a"], name="att", domain="com.microsoft", num_heads=4
-        ),
-        helper.make_node("MatMul", ["a", "v"], ["y"], name="out"),
-    ]
+    body = f"[att] a = {MS}.Attention <num_heads = 4> (x, w, b) [out] y = MatMul (a, v)"
     weights = {"w": normal(32, 96, seed=1) / 5, "b": normal(96, seed=2), "v": normal(32, 32)}
-    model = build(nodes, [("x", F32, ["b", "s", 32])], [("y", F32, ["b", "s", 32])], weights)
-    return model, {"x": normal(2, 6, 32)}
+    shape = "float[b, s, 32]"
+    return text(body, f"{shape} x", f"{shape} y", weights), {"x": normal(2, 6, 32)}
 
 
 def branches() -> Case:
     """A layer, then an If whose branches hold one each over its output; x is read inside too."""
-    bodies = {
-        name: helper.make_graph(
-            [
-                helper.make_node("MatMul", ["h", w], [f"{name}_p"], name=f"{name}_fc"),
-                helper.make_node("Add", [f"{name}_p", "x"], [f"{name}_y"]),
-            ],
-            name,
-            [],
-            [helper.make_tensor_value_info(f"{name}_y", F32, None)],
-        )
-        for name, w in (("then_branch", "w1"), ("else_branch", "w2"))
-    }
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
-        helper.make_node("If", ["c"], ["r"], name="choice", **bodies),
-        helper.make_node("Relu", ["r"], ["y"]),
-    ]
+    body = """[first] h = MatMul (x, w0) [choice] r = If (c) <
+        then_branch = one () => (float[] ty) { [then_fc] tp = MatMul (h, w1) ty = Add (tp, x) },
+        else_branch = two () => (float[] ey) { [else_fc] ep = MatMul (h, w2) ey = Add (ep, x) }>
+        y = Relu (r)"""
     weights = {f"w{i}": normal(32, 32, seed=i) for i in range(3)}
-    inputs = [("x", F32, ["m", 32]), ("c", TensorProto.BOOL, [])]
-    model = build(nodes, inputs, [("y", F32, ["m", 32])], weights)
+    model = text(body, "float[m, 32] x, bool c", "float[m, 32] y", weights)
     return model, {"x": normal(5, 32), "c": np.array(True)}
 
 
-CASES = {
+CASES: dict[str, Callable[[], Case]] = {
     "linear": graphs.linear,
     "gelu and residual": graphs.wide,
     "gemm": graphs.gemm,
@@ -86,27 +68,23 @@ class Files:
         model, self.feed = case
         self.floating = save(model, folder / "float.onnx")
         self.quantized = folder / "int8.onnx"
-        self.report = quantize_dynamic(self.floating, self.quantized, target=target, **options)
+        given = {"target": target, "verify": False, **options}
+        self.report = quantize_dynamic(self.floating, self.quantized, **given)
 
     def compare(self) -> Comparison:
         return compare(self.floating, self.quantized, self.feed)
 
-    def edit(self, change: Mapping[str, Any]) -> None:
+    def edit(self, **change: Callable[[Array], Array]) -> None:
         """Replaces stored tensors, wherever they lie, by what `change` makes of them."""
         model = onnx.load(self.quantized)
         left = set(change)
-        for graph in all_graphs(model.graph):
-            for stored in graph.initializer:
-                if stored.name in change:
-                    array = change[stored.name](numpy_helper.to_array(stored))
-                    stored.CopyFrom(numpy_helper.from_array(array, stored.name))
-                    left.discard(stored.name)
+        for stored in (i for graph in all_graphs(model.graph) for i in graph.initializer):
+            if stored.name in change:
+                array = change[stored.name](numpy_helper.to_array(stored))
+                stored.CopyFrom(numpy_helper.from_array(array, stored.name))
+                left.discard(stored.name)
         assert not left
         onnx.save(model, self.quantized)
-
-    def scales_of(self, layer: str) -> list[str]:
-        outcome = next(o for o in self.report.layers if o.layer.name == layer)
-        return [f"{weight}_scale" for weight, _ in outcome.layer.weights]
 
 
 def all_graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
@@ -118,12 +96,18 @@ def by_name(found: Comparison) -> dict[str, LayerDifference]:
     return {layer.name: layer for layer in found.layers}
 
 
-def doubled(array: np.ndarray) -> np.ndarray:
+def doubled(array: Array) -> Array:
     return array * np.float32(2)
 
 
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Three layers in a row, which no test may change."""
+    return Files(tmp_path_factory.mktemp("linear"), graphs.linear())
+
+
 @pytest.mark.sweep(4)
-@pytest.mark.parametrize("target", ["portable", "native"])
+@TARGETS
 @pytest.mark.parametrize("case", CASES)
 def test_every_quantized_layer_is_compared_and_sound(
     case: str, target: str, tmp_path: Path
@@ -143,49 +127,47 @@ def test_every_quantized_layer_is_compared_and_sound(
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("case", ["linear", "gelu and residual", "grouped", "attention"])
+@TARGETS
 def test_a_broken_layer_comes_first(case: str, target: str, tmp_path: Path) -> None:
     files = Files(tmp_path, CASES[case](), target)
     for outcome in files.report.quantized:
-        name, scales = outcome.layer.name, files.scales_of(outcome.layer.name)
-        files.edit(dict.fromkeys(scales, doubled))
-        found = files.compare()
-        first, *others = found.layers
-        assert first.name == name
+        scales = [f"{weight}_scale" for weight, _ in outcome.layer.weights]
+        files.edit(**dict.fromkeys(scales, doubled))
+        first, *others = files.compare().layers
+        assert first.name == outcome.layer.name
         assert first.alone is not None and first.alone.sqnr_db < BROKEN
         assert all(o.alone is not None and o.alone.sqnr_db > SOUND for o in others)
-        files.edit(dict.fromkeys(scales, lambda array: array / np.float32(2)))
+        files.edit(**dict.fromkeys(scales, lambda array: array / np.float32(2)))
 
 
 def test_factors_of_one_node_are_measured_together(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.grouped("Mul"), "native")
-    found = {layer.name: layer for layer in files.compare().layers}
+    found = by_name(Files(tmp_path, graphs.grouped("Mul"), "native").compare())
     assert "measured together with k" in found["q"].notes
     assert "measured together with q" in found["k"].notes
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
+@TARGETS
 def test_a_broken_lstm_comes_before_a_sound_layer(target: str, tmp_path: Path) -> None:
     model, feed = graphs.recurrent("LSTM")
     model.graph.node.append(helper.make_node("MatMul", ["yh", "head"], ["z"], name="last"))
     model.graph.initializer.append(numpy_helper.from_array(normal(20, 10, seed=9), "head"))
     model.graph.output.append(helper.make_tensor_value_info("z", F32, None))
     files = Files(tmp_path, (model, feed), target)
-    files.edit({"w_scale": doubled})
-    found = files.compare()
-    assert [layer.name for layer in found.layers] == ["rec", "last"]
-    rec, last = (layer.alone.sqnr_db for layer in found.layers if layer.alone is not None)
-    assert rec < BROKEN and last > SOUND
+    files.edit(w_scale=doubled)
+    rec, last = files.compare().layers
+    assert (rec.name, last.name) == ("rec", "last")
+    assert rec.alone.sqnr_db < BROKEN and last.alone.sqnr_db > SOUND
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
+@TARGETS
 def test_the_first_layers_error_reaches_the_next_only_accumulated(
     target: str, tmp_path: Path
 ) -> None:
     files = Files(tmp_path, graphs.linear(), target)
     sound = by_name(files.compare())
-    files.edit({"w0_scale": doubled})
+    files.edit(w0_scale=doubled)
     broken = by_name(files.compare())
     for name in ("layer1", "layer2"):
         assert broken[name].alone == sound[name].alone
@@ -199,27 +181,27 @@ def test_the_numbers_are_those_of_the_definition(tmp_path: Path) -> None:
     layer = by_name(files.compare())["layer1"]
     assert layer.at == ("r1",)
 
-    floats = {i.name: numpy_helper.to_array(i).astype(np.float64) for i in model.graph.initializer}
-    stored = {
-        i.name: numpy_helper.to_array(i) for i in onnx.load(files.quantized).graph.initializer
-    }
+    def arrays_of(proto: onnx.ModelProto) -> dict[str, Array]:
+        return {i.name: numpy_helper.to_array(i) for i in proto.graph.initializer}
 
-    def held(name: str, x: np.ndarray) -> np.ndarray:
+    floats = {n: a.astype(np.float64) for n, a in arrays_of(model).items()}
+    stored = arrays_of(onnx.load(files.quantized))
+
+    def held(name: str, x: Array) -> Array:
         packed = np.ascontiguousarray(stored[f"{name}_quantized"]).view(np.uint8).reshape(-1)
         scale = stored[f"{name}_scale"]
         return np.maximum(reference(x, unpack(packed, 64, 64), scale, 0 * scale, 0 * scale), 0)
 
     x1 = np.maximum(feed["x"].astype(np.float64) @ floats["w0"], 0)
     expected = np.maximum(x1 @ floats["w1"], 0)
+    signal = float((expected**2).sum())
     for got, difference in (
         (held("w1", x1), layer.alone),
         (held("w1", held("w0", feed["x"])), layer.accumulated),
     ):
         noise = got - expected
-        signal = float((expected**2).sum())
-        assert difference.sqnr_db == pytest.approx(
-            10 * math.log10(signal / (noise**2).sum()), abs=0.01
-        )
+        decibels = 10 * math.log10(signal / (noise**2).sum())
+        assert difference.sqnr_db == pytest.approx(decibels, abs=0.01)
         assert difference.error == pytest.approx(0.5 * (noise**2).sum() / signal, rel=2e-3)
         assert difference.max_error == pytest.approx(np.abs(noise).max(), rel=2e-3)
         cosine = (got * expected).sum() / math.sqrt(signal * (got**2).sum())
@@ -227,31 +209,29 @@ def test_the_numbers_are_those_of_the_definition(tmp_path: Path) -> None:
         assert difference.values == expected.size
 
 
-def test_outputs_are_those_of_the_files_as_they_run(tmp_path: Path) -> None:
-    from octavo.onnx import session
-    from tests.graphs import run
-
-    files = Files(tmp_path, graphs.linear())
-    (output,) = files.compare().outputs
-    a = run(files.floating, files.feed)[0]
-    b = session(files.quantized).run(None, dict(files.feed))[0]
+def test_outputs_are_those_of_the_files_as_they_run(linear: Files) -> None:
+    (output,) = linear.compare().outputs
+    a = run(linear.floating, linear.feed)[0]
+    b = session(linear.quantized).run(None, dict(linear.feed))[0]
     assert output.difference.max_error == np.abs(a.astype(np.float64) - b).max()
     assert output.top1 == np.mean(a.argmax(-1) == b.argmax(-1))
 
 
 @pytest.mark.parametrize(
-    "options", [{"quant_format": "qdq"}, {"cpu": "any"}, {"recipe": "float16"}]
+    ("options", "layers"),
+    [
+        ({"quant_format": "qdq"}, "012"),
+        ({"cpu": "any"}, "012"),
+        ({"recipe": "float16"}, "012"),
+        ({"nodes_to_exclude": ["layer1"]}, "02"),
+    ],
 )
-def test_other_forms_of_portable_layers_are_known(options: Any, tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear(), **options)
-    assert sorted(by_name(files.compare())) == ["layer0", "layer1", "layer2"]
-
-
-def test_layers_that_are_left_float_are_none(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear(), nodes_to_exclude=["layer1"])
-    found = files.compare()
-    assert sorted(by_name(found)) == ["layer0", "layer2"]
-    assert found.left_float == 1
+def test_other_forms_of_portable_layers_are_known(
+    options: dict[str, Any], layers: str, tmp_path: Path
+) -> None:
+    found = Files(tmp_path, graphs.linear(), **options).compare()
+    assert sorted(by_name(found)) == [f"layer{i}" for i in layers]
+    assert found.left_float == 3 - len(layers)
 
 
 @pytest.mark.parametrize("case", ["linear", "tied"])
@@ -265,19 +245,18 @@ def test_files_of_onnx_runtimes_quantizer_are_compared(case: str, tmp_path: Path
     assert len(found.layers) == {"linear": 3, "tied": 2}[case]
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
+@TARGETS
 def test_layers_in_a_subgraph_are_measured_at_the_node_around_them(
     target: str, tmp_path: Path
 ) -> None:
     files = Files(tmp_path, branches(), target)
-    files.edit({"w1_scale": doubled})
+    files.edit(w1_scale=doubled)
     found = files.compare()
-    assert {layer.name for layer in found.layers[:2]} == {"then_branch_fc", "else_branch_fc"}
+    assert {layer.name for layer in found.layers[:2]} == {"then_fc", "else_fc"}
     for layer in found.layers[:2]:
         assert layer.at == ("r",)
         assert layer.alone.sqnr_db < BROKEN
-        assert "at the outputs of If 'choice', which holds it" in layer.notes[0]
-        assert "together with" in layer.notes[1]
+        assert "If 'choice'" in layer.notes[0] and "together with" in layer.notes[1]
     assert found.layers[2].alone.sqnr_db > SOUND
 
 
@@ -289,7 +268,7 @@ def test_nodes_that_are_cut_off_may_hold_subgraphs(tmp_path: Path) -> None:
         attribute.g.node[1].input[1] = "n"
     model.graph.node.append(helper.make_node("MatMul", ["y", "w0"], ["z"], name="last"))
     model.graph.output.append(helper.make_tensor_value_info("z", F32, None))
-    left = ["then_branch_fc", "else_branch_fc"]
+    left = ["then_fc", "else_fc"]
     found = Files(tmp_path, (model, feed), nodes_to_exclude=left).compare()
     assert sorted(by_name(found)) == ["first", "last"]
     assert found.left_float == 2
@@ -299,7 +278,7 @@ def test_nodes_that_are_cut_off_may_hold_subgraphs(tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite_are_shown(tmp_path: Path) -> None:
     files = Files(tmp_path, graphs.linear())
     third = np.arange(64) == 3
-    files.edit({"w2_scale": lambda old: np.where(third, np.float32(np.inf), old)})
+    files.edit(w2_scale=lambda old: np.where(third, np.float32(np.inf), old))
     found = files.compare()
     first = found.layers[0]
     assert (first.name, first.alone.non_finite, first.alone.error) == ("layer2", 5, math.inf)
@@ -310,28 +289,22 @@ def test_numbers_that_are_not_finite_are_shown(tmp_path: Path) -> None:
     assert "not finite" in str(found)
 
 
-def test_inputs_are_made_up_where_none_are_given(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
-    found = compare(files.floating, files.quantized)
+def test_inputs_are_made_up_where_none_are_given(linear: Files) -> None:
+    found = compare(linear.floating, linear.quantized)
     assert (found.inputs, found.runs) == ("made up", 4)
-    again = compare(files.floating, files.quantized)
-    assert again == found
+    assert compare(linear.floating, linear.quantized) == found
 
 
-def test_several_runs_of_different_lengths_count_as_one(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
+def test_several_runs_of_different_lengths_count_as_one(linear: Files) -> None:
     feeds = [{"x": normal(m, 64, seed=m)} for m in (2, 5)]
-    found = compare(files.floating, files.quantized, feeds)
+    found = compare(linear.floating, linear.quantized, feeds)
     assert found.runs == 2
     assert found.layers[0].alone.values == 7 * 64
     whole = {"x": np.concatenate([f["x"] for f in feeds])}
-    together = compare(files.floating, files.quantized, whole)
+    together = compare(linear.floating, linear.quantized, whole)
     # Rows are quantized by themselves, so that the batch they are in makes no difference.
     for a, b in zip(found.layers, together.layers, strict=True):
         assert a.alone.sqnr_db == pytest.approx(b.alone.sqnr_db, abs=1e-6)
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -344,106 +317,73 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def test_a_model_with_other_layers_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
+def test_models_that_do_not_belong_together_are_refused(linear: Files, tmp_path: Path) -> None:
     other = save(renamed(mlp(3, 64)), tmp_path / "other.onnx")
-    said = "lacks 3 of the 3 layers of", "'other_layer0'", "do not belong together", "int8.onnx"
-    with refused(tmp_path, ModelError, *said):
-        compare(other, files.quantized)
-
-
-def test_a_model_with_other_inputs_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.grouped())
-    other = save(graphs.table()[0], tmp_path / "other.onnx")
-    with refused(tmp_path, ModelError, "float.onnx has no input 'i', which", "other.onnx has"):
-        compare(files.floating, other)
-
-
-def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
-    wider = save(mlp(3, 48), tmp_path / "wider.onnx")
-    with refused(tmp_path, ModelError, "int8.onnx fails on inputs that", "wider.onnx accepts"):
-        compare(wider, files.quantized)
-
-
-def test_swapped_models_are_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
-    said = "int8.onnx holds quantized layers", "octavo compare FLOAT INT8"
-    with refused(tmp_path, AlreadyQuantizedError, *said):
-        compare(files.quantized, files.floating)
-
-
-def test_a_model_without_quantized_layers_is_refused(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
-    with refused(tmp_path, ModelError, "float.onnx holds no quantized layers"):
-        compare(files.floating, files.floating)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
-    with refused(tmp_path, ModelError, "gone.onnx does not exist"):
-        compare(files.floating, tmp_path / "gone.onnx")
-    with refused(tmp_path, ModelError, "gone.onnx does not exist"):
-        compare(tmp_path / "gone.onnx", files.quantized)
-    with refused(tmp_path, OptionError, "quantized_model is a int; give a path"):
-        compare(files.floating, 3)  # type: ignore[arg-type]
+    table = save(graphs.table()[0], tmp_path / "table.onnx")
+    wider, gone = save(mlp(3, 48), tmp_path / "wider.onnx"), tmp_path / "gone.onnx"
+    wrong: list[tuple[Any, Any, type[Exception], list[str]]] = [
+        (other, linear.quantized, ModelError, ["3 of the 3", "'other_layer0'", "int8.onnx"]),
+        (linear.floating, table, ModelError, ["float.onnx has no input 'i'", "table.onnx"]),
+        (wider, linear.quantized, ModelError, ["int8.onnx fails on inputs", "wider.onnx"]),
+        (linear.quantized, linear.floating, AlreadyQuantizedError, ["int8.onnx"]),
+        (linear.floating, linear.floating, ModelError, ["float.onnx holds no quantized layers"]),
+        (linear.floating, gone, ModelError, ["gone.onnx does not exist"]),
+        (gone, linear.quantized, ModelError, ["gone.onnx does not exist"]),
+        (linear.floating, 3, OptionError, ["quantized_model is a int"]),
+    ]
+    for floating, quantized, kind, said in wrong:
+        with refused(tmp_path, kind, *said):
+            compare(floating, quantized)
 
 
 @pytest.mark.parametrize(
     ("feed", "said"),
     [
-        ({"X": normal(5, 64)}, "the model has no input 'X'. Known: x."),
-        ({"x": normal(5, 63)}, "has the shape [5, 63]"),
+        ({"X": normal(5, 64)}, "no input 'X'"),
+        ({"x": normal(5, 63)}, "the shape [5, 63]"),
         ({}, "'x' is missing"),
         ([], "holds no runs"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(feed: Any, said: str, tmp_path: Path) -> None:
-    files = Files(tmp_path, graphs.linear())
-    with refused(tmp_path, InputDataError, said):
-        compare(files.floating, files.quantized, feed)
+def test_inputs_that_do_not_fit_are_refused(feed: Any, said: str, linear: Files) -> None:
+    with refused(linear.floating.parent, InputDataError, said):
+        compare(linear.floating, linear.quantized, feed)
 
 
-def masked(tokens: int | str = "t") -> tuple[onnx.ModelProto, dict[str, Any]]:
+def masked() -> tuple[onnx.ModelProto, dict[str, Array]]:
     """x [b, t, 64] -> y [b, t, 16], and pooled [b, 16]; the second text has 6 tokens of padding.
 
     All that is quantized of a hidden row is a number that is multiplied by 0.
     """
     w = normal(64, 16)
     w[0] = 0
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["y"], name="up"),
-        helper.make_node("Gather", ["y", "first"], ["pooled"], axis=1),
-        helper.make_node("Cast", ["attention_mask"], ["m"], to=F32),
-        helper.make_node("ReduceMax", ["m"], ["seen"], keepdims=0),
-    ]
-    inputs = [("x", F32, ["b", tokens, 64]), ("attention_mask", TensorProto.INT64, ["b", tokens])]
-    outputs = [("y", F32, ["b", tokens, 16]), ("pooled", F32, ["b", 16]), ("seen", F32, [])]
+    body = """[up] y = MatMul (x, w) pooled = Gather <axis = 1> (y, first)
+        m = Cast <to = 1> (attention_mask) seen = ReduceMax <keepdims = 0> (m)"""
+    inputs: Mapping[str, Any] = {"w": w, "first": np.int64(0)}
+    shapes = "float[b, t, 64] x, int64[b, t] attention_mask"
+    model = text(body, shapes, "float[b, t, 16] y, float[b, 16] pooled, float seen", inputs)
     x, mask = normal(2, 16, 64), np.ones((2, 16), np.int64)
     mask[1, 10:] = 0
     x[..., 0] = np.where(mask, 0, 1e3)
-    feed = {"x": x, "attention_mask": mask}
-    return build(nodes, inputs, outputs, {"w": w, "first": np.int64(0)}), feed
+    return model, {"x": x, "attention_mask": mask}
 
 
 def test_padding_counts_for_nothing(tmp_path: Path) -> None:
     model, feed = masked()
-    out, everything = tmp_path / "out.onnx", {**feed, "attention_mask": np.ones((2, 16), np.int64)}
-    onnx.save(model, tmp_path / "float.onnx")
-    check = quantize_dynamic(tmp_path / "float.onnx", out, check_inputs=feed)
-    assert (check.verification.padding, check.verification.status) == (6, "passed")
-    assert ", without 6 rows of padding" in str(check)
+    everything = {**feed, "attention_mask": np.ones((2, 16), np.int64)}
+    files = Files(tmp_path, (model, feed), verify=True, check_inputs=feed)
+    check = files.report.verification
+    assert (check.padding, check.status) == (6, "passed")
+    assert "6 rows of padding" in str(files.report)
     whole = quantize_dynamic(model, tmp_path / "w.onnx", check_inputs=everything).verification
-    assert whole.error is not None and check.verification.error is not None
-    assert whole.error > 0.01 > 1e-4 > check.verification.error
-    found, all_rows = (compare(tmp_path / "float.onnx", out, x) for x in (feed, everything))
+    assert whole.error > 0.01 > 1e-4 > check.error
+    found, all_rows = (compare(files.floating, files.quantized, x) for x in (feed, everything))
     assert (found.padding, all_rows.padding) == (6, 0)
     for one, other in (
         (found.outputs[0].difference, all_rows.outputs[0].difference),
         (found.layers[0].alone, all_rows.layers[0].alone),
         (found.layers[0].accumulated, all_rows.layers[0].accumulated),
     ):
-        assert one is not None and other is not None
         assert other.error > 0.01 > 1e-4 > one.error
         assert other.values - one.values == 6 * 16
     assert found.outputs[1] == all_rows.outputs[1]  # 16 wide, as there are 16 tokens

@@ -14,7 +14,7 @@ from benchmarks.zoo import minilm
 from octavo.core.kernels import checksum
 from octavo.recipe import Layer
 from tests import graphs
-from tests.graphs import save
+from tests.graphs import Array, save
 
 SHUFFLED, DOUBLED = "outputs change places", "scales doubled"
 
@@ -28,21 +28,17 @@ def damaged(source: Path, layer: Layer, damage: str, seed: int) -> onnx.ModelPro
     array = numpy_helper.to_array(stored)
     if damage == DOUBLED:
         array = array * np.float32(2)
-    else:
-        array = shuffled(array, layer, np.random.default_rng(seed))
+    else:  # rows of a table, columns of a matrix [K, N], or blocks of 16 outputs of a packed one
+        axis = 1 if array.ndim == 2 and layer.op == "MatMul" else 0
+        count = array.shape[axis]
+        turns = 1 + np.random.default_rng(seed).integers(count - 1)
+        array = np.take(array, np.roll(np.arange(count), turns), axis)
         sign(model, wanted, array)
     stored.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), wanted))
     return model
 
 
-def shuffled(array: np.ndarray, layer: Layer, rng: np.random.Generator) -> np.ndarray:
-    """Rows of a table, columns of a matrix [K, N], or blocks of 16 outputs of a packed one."""
-    axis = 1 if array.ndim == 2 and layer.op == "MatMul" else 0
-    order = np.roll(np.arange(array.shape[axis]), 1 + rng.integers(array.shape[axis] - 1))
-    return np.take(array, order, axis)
-
-
-def sign(model: onnx.ModelProto, weight: str, array: np.ndarray) -> None:
+def sign(model: onnx.ModelProto, weight: str, array: Array) -> None:
     """Gives operators of target native the checksum of their new weight."""
     for node in model.graph.node:
         digests = [a for a in node.attribute if a.name == "checksum"]
@@ -57,21 +53,16 @@ def sign(model: onnx.ModelProto, weight: str, array: np.ndarray) -> None:
 
 @pytest.mark.parametrize("damage", [SHUFFLED, DOUBLED])
 @pytest.mark.parametrize("target", ["portable", "native"])
-@pytest.mark.parametrize("case", [graphs.grouped, graphs.linear])
 def test_one_stored_tensor_changes_and_its_layer_comes_first(
-    case: object, target: str, damage: str, tmp_path: Path
+    target: str, damage: str, tmp_path: Path
 ) -> None:
-    model, feed = case()  # type: ignore[operator]
+    model, feed = graphs.grouped()
     floating, quantized = save(model, tmp_path / "float.onnx"), tmp_path / "int8.onnx"
-    report = octavo.onnx.quantize_dynamic(floating, quantized, target=target)
+    report = octavo.onnx.quantize_dynamic(floating, quantized, target=target, verify=False)
     layer = report.quantized[-1].layer
     broken = damaged(quantized, layer, damage, seed=0)
     pairs = zip(broken.graph.initializer, onnx.load(quantized).graph.initializer, strict=True)
-    changed = [
-        a.name
-        for a, b in pairs
-        if not np.array_equal(numpy_helper.to_array(a), numpy_helper.to_array(b))
-    ]
+    changed = [a.name for a, b in pairs if a.SerializeToString() != b.SerializeToString()]
     assert changed == [layer.weights[0][0] + ("_scale" if damage == DOUBLED else "_quantized")]
     path = save(broken, tmp_path / "broken.onnx")
     assert octavo.onnx.compare(floating, path, feed).layers[0].name == layer.name
