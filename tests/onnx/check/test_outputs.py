@@ -68,6 +68,12 @@ def test_labels_alone_are_compared_before(tmp_path: Path) -> None:
     assert v.detail == "before ArgMax 'label', whose output holds no floating-point numbers"
 
 
+def test_numbers_that_the_float_model_does_not_have_are_left_out(tmp_path: Path) -> None:
+    """Half of the square roots are NaN in both models: the others were compared, not all."""
+    v = checked(tail("y = Sqrt (h)", Y), tmp_path)
+    assert v.status == "compared" and "of 'y' not finite in the float model" in v.detail
+
+
 # Where the output itself is compared, and nothing more is to say.
 SHOWN = {
     "labels beside probabilities": (

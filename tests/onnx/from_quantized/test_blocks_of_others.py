@@ -248,19 +248,20 @@ def test_as_genais_builder_ties_table_and_output_layer(bits: int, tmp_path: Path
     assert relative_error(was.astype(np.float32), now.astype(np.float32)) < 1e-4
 
 
-def test_blocks_of_a_matrix_that_is_used_the_other_way_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stated", [["z"], []], ids=["zero points", "none: they are 0"])
+def test_blocks_of_a_matrix_that_is_used_the_other_way_round(
+    stated: list[str], tmp_path: Path
+) -> None:
     """DequantizeLinear along the last axis, behind which Gemm transposes."""
     r = np.random.default_rng(3)
     q = helper.make_tensor("q", TensorProto.UINT4, [N, K], r.integers(0, 16, N * K))
     z = helper.make_tensor("z", TensorProto.UINT4, [N, 3], r.integers(0, 16, N * 3))
     nodes = [
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=1, block_size=32),
+        helper.make_node("DequantizeLinear", ["q", "s", *stated], ["w"], axis=1, block_size=32),
         helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="fc", transB=1),
     ]
     constants = {"s": normal(N, 3, seed=5) / 20, "b": normal(N)}
-    model = build(
-        nodes, [("x", F32, ["m", K])], [("y", F32, None)], constants, opset=21, ir=10
-    )
+    model = build(nodes, [("x", F32, ["m", K])], [("y", F32, None)], constants, opset=21, ir=10)
     model.graph.initializer.extend([q, z])
     path, feed = save(model, tmp_path / "q.onnx"), {"x": normal(5, K)}
     out, done = converted(path)

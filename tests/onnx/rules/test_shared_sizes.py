@@ -72,6 +72,19 @@ def test_what_has_the_same_sizes_is_made_once(pair: str, tmp_path: Path) -> None
         assert_close(found, wanted, INT8, sizes(w))
 
 
+def test_zero_points_are_shared_by_those_that_have_the_same(tmp_path: Path) -> None:
+    """Behind a Relu rows count from 0, beside it from 128."""
+    nodes = [
+        node("MatMul", ["a", "wa"], ["ya"]),
+        node("Relu", ["a"], ["h"]),
+        node("MatMul", ["h", "wb"], ["yb"]),
+    ]
+    model = build(nodes, {"a": (FLOAT, (2, 3, K))}, ["ya", "yb"], {"wa": WA, "wb": WB})
+    done, feed = convert(model, tmp_path), {"a": values(2, 3, K)}
+    for found, wanted, w in zip(run(done.path, feed), run(model, feed), (WA, WB), strict=True):
+        assert_close(found, wanted, INT8, sizes(w))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
 def test_what_is_not_finite_stays_with_its_own(value: float, tmp_path: Path) -> None:
     fixed = (2, 3, K)
