@@ -55,7 +55,7 @@ def _of_class(value: Any, **arguments: Any) -> tuple[nn.Module, dict[str, Any]]:
     return model, arguments
 
 
-class _Shared(nn.Module):
+class Shared(nn.Module):
     """One layer in two places."""
 
     def __init__(self) -> None:
@@ -126,8 +126,8 @@ CASES: dict[str, Case] = {
     "container-type-but-inner-name": lambda q: _given(
         False, qconfig_spec={nn.ModuleDict: q.default, "block.inner": None}
     ),
-    "shared-type": lambda q: (_Shared(), {"qconfig_spec": {nn.Linear: q.default}}),
-    "shared-first-name": lambda q: (_Shared(), {"qconfig_spec": {"first": q.default}}),
+    "shared-type": lambda q: (Shared(), {"qconfig_spec": {nn.Linear: q.default}}),
+    "shared-first-name": lambda q: (Shared(), {"qconfig_spec": {"first": q.default}}),
     "mapping-without-a-type": lambda q: _given(
         qconfig_spec={nn.Linear: q.default, nn.GRU: q.default}, mapping=_without(q, nn.GRU)
     ),

@@ -15,6 +15,7 @@ from octavo.torch.qconfig.observers import (
     PerChannelMinMaxObserver,
     PlaceholderObserver,
 )
+from tests.models import seeded
 
 RANGED = (
     MinMaxObserver,
@@ -28,7 +29,7 @@ PER_CHANNEL = pytest.mark.parametrize("kind", RANGED[2:4])
 
 
 def data(seed: int, channels: int = 5) -> torch.Tensor:
-    return torch.randn(channels, 40, generator=torch.Generator().manual_seed(seed)) * (seed + 1)
+    return seeded(channels, 40, seed=seed, scale=seed + 1)
 
 
 def assert_alike(one: Any, other: Any) -> None:

@@ -20,7 +20,7 @@ from octavo.torch import qconfig as qc
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.qconfig.choice import QConfigChoice
 from tests.torch.golden.record_selection import PATH
-from tests.torch.golden.selection_cases import CASES, Model
+from tests.torch.golden.selection_cases import CASES, Model, Shared
 
 GOLDEN = json.loads(PATH.read_text())
 OURS = SimpleNamespace(
@@ -86,15 +86,6 @@ def test_other_collections_are_as_good_as_a_set() -> None:
         assert set(converted(quantize_dynamic(Model(), given))) == {"gru"}
 
 
-class Twice(nn.Module):  # type: ignore[misc]
-    """One layer in two places."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(8, 8)
-        self.block = nn.Sequential(nn.Linear(8, 8), self.first)
-
-
 @pytest.mark.parametrize(
     ("spec", "held"),
     [
@@ -106,7 +97,7 @@ class Twice(nn.Module):  # type: ignore[misc]
     ],
 )
 def test_a_module_in_two_places_is_held_as_either_of_its_names_says(spec: Any, held: str) -> None:
-    quantized = quantize_dynamic(Twice(), spec)
+    quantized = quantize_dynamic(Shared(), spec)
     assert quantized.first is quantized.block[1]
     assert isinstance(quantized.first, QuantizedLinear) == bool(held)
 
@@ -120,9 +111,8 @@ def test_a_module_in_two_places_is_held_as_either_of_its_names_says(spec: Any, h
     ],
 )
 def test_a_module_in_two_places_that_is_told_two_things_is_an_error(spec: Any) -> None:
-    words = "'first' and 'block.1' are one and the same module.*give one of these names a qconfig"
-    with pytest.raises(OptionError, match=words):
-        quantize_dynamic(Twice(), spec)
+    with pytest.raises(OptionError, match=r"'first' and 'block\.1' are one"):
+        quantize_dynamic(Shared(), spec)
 
 
 def test_the_original_is_untouched_and_the_copy_in_eval_mode() -> None:
@@ -132,10 +122,6 @@ def test_the_original_is_untouched_and_the_copy_in_eval_mode() -> None:
     assert model.training and type(model.encoder[0]) is nn.Linear
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert not any(module.training for module in quantized.modules())
-
-
-def test_inplace_changes_the_model_itself() -> None:
-    model = Model()
     assert quantize_dynamic(model, inplace=True) is model
     assert isinstance(model.encoder[0], QuantizedLinear)
 
@@ -144,15 +130,15 @@ def test_inplace_changes_the_model_itself() -> None:
     ("spec", "words"),
     [
         ({"encodr.0"}, "no module 'encodr.0'. Did you mean 'encoder.0'"),
-        ({"encoder.0": "int8"}, "value for 'encoder.0' is 'int8'; needs a QConfig, a Scheme"),
+        ({"encoder.0": "int8"}, "value for 'encoder.0' is 'int8'"),
         (set(), "is empty"),
         ({}, "is empty"),
-        ({3}, "3 is neither a module type nor a dotted name"),
+        ({3}, "3 is neither a module type"),
         ({int}, "neither a module type"),
         ("encoder", "needs None, a set"),
         ({"lstm.l2"}, "no module 'lstm.l2'. Did you mean 'lstm.l1'"),
-        ({"Linear"}, "'Linear' is also a type: pass the type, not its name. Known:"),
-        ({"nn.Linear"}, "'nn.Linear' is also a type: pass the type, not its name. Known:"),
+        ({"Linear"}, "'Linear' is also a type"),
+        ({"nn.Linear"}, "'nn.Linear' is also a type"),
     ],
 )
 def test_a_spec_that_cannot_be_meant_is_an_error(spec: Any, words: str) -> None:
@@ -160,34 +146,25 @@ def test_a_spec_that_cannot_be_meant_is_an_error(spec: Any, words: str) -> None:
         quantize_dynamic(Model(), spec)
 
 
-@pytest.mark.parametrize("dtype", ["int4", torch.float32, torch.qint32, None])
-def test_an_unknown_dtype_is_an_error_that_names_the_known(dtype: Any) -> None:
-    with pytest.raises(OptionError, match=r"int8.*torch\.float16, torch\.qint8, torch\.quint8"):
-        quantize_dynamic(Model(), dtype=dtype)
-
-
-def test_a_misspelt_dtype_has_near_misses() -> None:
-    with pytest.raises(OptionError, match=r"^dtype: 'qint9' .*Did you mean 'qint8' or"):
-        quantize_dynamic(Model(), dtype="qint9")
-
-
 @pytest.mark.parametrize(
-    ("mapping", "words"),
+    ("given", "words"),
     [
-        ([1], "mapping: [1] is a list; needs a dict from float module types"),
-        ({nn.Linear: "x"}, "mapping: the value for Linear is 'x'; needs a type with a classmethod"),
-        ({"Linear": QuantizedLinear}, "mapping: the key 'Linear' is no module type; needs a dict"),
-        ({int: QuantizedLinear}, "mapping: the key <class 'int'> is no module type"),
+        ({"dtype": "int4"}, r"int8.*torch\.float16, torch\.qint8, torch\.quint8"),
+        ({"dtype": torch.float32}, r"torch\.float16, torch\.qint8"),
+        ({"dtype": torch.qint32}, r"torch\.float16, torch\.qint8"),
+        ({"dtype": None}, r"torch\.float16, torch\.qint8"),
+        ({"dtype": "qint9"}, "^dtype: 'qint9' .*Did you mean 'qint8'"),
+        ({"dtype": torch.quint4x2, "qconfig_spec": {nn.EmbeddingBag}}, "quint4x2"),
+        ({"recipe": "int8", "qconfig_spec": {nn.Linear}}, "give one of them"),
+        ({"mapping": [1]}, r"mapping: \[1\]"),
+        ({"mapping": {nn.Linear: "x"}}, "mapping: the value for Linear is 'x'"),
+        ({"mapping": {"Linear": QuantizedLinear}}, "mapping: the key 'Linear'"),
+        ({"mapping": {int: QuantizedLinear}}, "mapping: the key <class 'int'>"),
     ],
 )
-def test_a_mapping_that_cannot_be_meant_is_an_error(mapping: Any, words: str) -> None:
-    with pytest.raises(OptionError, match=re.escape(words)):
-        quantize_dynamic(Model(), mapping=mapping)
-
-
-def test_quint4x2_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="quint4x2"):
-        quantize_dynamic(Model(), {nn.EmbeddingBag}, dtype=torch.quint4x2)
+def test_arguments_that_cannot_be_meant_are_errors(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        quantize_dynamic(Model(), **given)
 
 
 @pytest.mark.parametrize("dtype", [torch.qint8, "qint8", "int8", torch.int8])
@@ -197,32 +174,27 @@ def test_int8_has_several_names(dtype: Any) -> None:
 
 def test_a_type_that_the_model_lacks_is_reported() -> None:
     quantized = quantize_dynamic(Model(False), {nn.Linear, nn.RNN, nn.EmbeddingBag})
-    notes = "\n".join(report(quantized).notes)
-    assert "names RNN; the model has none" in notes
-    assert "names EmbeddingBag; the model has none" in notes
-
-
-def test_only_types_that_the_model_lacks_leave_it_float_and_say_so() -> None:
-    quantized = quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.LSTM})
-    assert type(quantized[0]) is nn.Linear
-    assert "names LSTM; the model has none" in "\n".join(report(quantized).notes)
+    only = quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.LSTM})
+    assert type(only[0]) is nn.Linear
+    for model, kind in ((quantized, "RNN"), (quantized, "EmbeddingBag"), (only, "LSTM")):
+        assert f"names {kind}; the model has none" in "\n".join(report(model).notes)
 
 
 def test_nothing_to_quantize_is_an_error_by_default() -> None:
-    with pytest.raises(NothingQuantizedError, match=r"ReLU holds no weights.*allow_nothing=True"):
+    with pytest.raises(NothingQuantizedError, match="ReLU holds no weights"):
         quantize_dynamic(nn.ReLU())
-    with pytest.raises(
-        NothingQuantizedError, match=r"(?s)allow_nothing=T.*1 Conv1d: Conv1d is flo"
-    ):
+    with pytest.raises(NothingQuantizedError, match=r"(?s)allow_nothing=True.*1 Conv1d"):
         quantize_dynamic(nn.Sequential(nn.Conv1d(1, 1, 1)))
 
 
 def test_every_layer_left_float_has_a_reason() -> None:
     for arguments in ({}, {"qconfig_spec": {"encoder"}}, {"recipe": "int8"}, {"dtype": "uint8"}):
-        found = report(quantize_dynamic(Model(), **arguments))
+        quantized = quantize_dynamic(Model(), **arguments)
+        found = report(quantized)
         names = {outcome.layer.name for outcome in found.layers}
         assert {"conv", "table", "bag", "lstm.l0", "lstm.l1", "cells.2"} <= names
         assert all(outcome.reason for outcome in found.left_float)
+        assert not any(b.is_quantized for b in quantized.buffers()), "a deprecated dtype of torch's"
 
 
 def test_one_layer_of_a_stack_stays_float() -> None:
@@ -245,28 +217,6 @@ def test_a_scheme_stands_where_a_qconfig_does() -> None:
     assert type(quantized.encoder[2]) is nn.Linear
 
 
-def test_recipe_and_qconfig_spec_exclude_each_other() -> None:
-    with pytest.raises(OptionError, match="give one of them"):
-        quantize_dynamic(Model(), {nn.Linear}, recipe="int8")
-
-
-def test_one_module_under_two_names_must_be_told_one_thing() -> None:
-    shared = nn.Linear(4, 4)
-    model = nn.ModuleDict({"a": shared, "b": shared})
-    with pytest.raises(OptionError, match="'a' and 'b' are one and the same module"):
-        quantize_dynamic(model, {"a": qc.default_dynamic_qconfig, "b": None})
-
-
-class _OwnCall(nn.Linear):
-    def __call__(self, x: Any) -> Any:
-        return 2 * super().__call__(x)
-
-
-class _OwnConv(nn.Conv1d):
-    def _conv_forward(self, x: Any, weight: Any, bias: Any) -> Any:
-        return super()._conv_forward(x, 2 * weight, bias)
-
-
 class _Stepped(nn.Linear):
     def forward(self, x: Any) -> Any:
         return self.forward_impl(x)
@@ -275,22 +225,17 @@ class _Stepped(nn.Linear):
         return super().forward(x)
 
 
-class _OwnStep(_Stepped):
-    def forward_impl(self, x: Any) -> Any:
-        return -super().forward_impl(x)
-
-
-class _OwnRepr(nn.Linear):
-    def extra_repr(self) -> str:
-        return "as Linear"
+def subclass(base: type, name: str) -> Any:
+    """A subclass of `base` with a method of its own."""
+    return type("Own", (base,), {name: lambda self, *args: -getattr(base, name)(self, *args)})
 
 
 @pytest.mark.parametrize(
     ("layer", "base", "name"),
     [
-        (_OwnCall(4, 4), nn.Linear, "__call__"),
-        (_OwnConv(4, 4, 3), nn.Conv1d, "_conv_forward"),
-        (_OwnStep(4, 4), _Stepped, "forward_impl"),
+        (subclass(nn.Linear, "__call__")(4, 4), nn.Linear, "__call__"),
+        (subclass(nn.Conv1d, "_conv_forward")(4, 4, 3), nn.Conv1d, "_conv_forward"),
+        (subclass(_Stepped, "forward_impl")(4, 4), _Stepped, "forward_impl"),
     ],
 )
 def test_a_subclass_that_computes_otherwise_stays_float(layer: Any, base: Any, name: str) -> None:
@@ -304,7 +249,8 @@ def test_a_subclass_that_computes_otherwise_stays_float(layer: Any, base: Any, n
 
 
 def test_a_subclass_that_only_prints_otherwise_is_quantized() -> None:
-    assert isinstance(quantize_dynamic(nn.Sequential(_OwnRepr(4, 4)))[0], QuantizedLinear)
+    named = type("Named", (nn.Linear,), {"extra_repr": lambda self: "as Linear"})(4, 4)
+    assert isinstance(quantize_dynamic(nn.Sequential(named))[0], QuantizedLinear)
 
 
 @pytest.mark.parametrize(
@@ -323,52 +269,31 @@ def test_a_module_with_a_replaced_forward_stays_float(layer: Any, name: str) -> 
     assert left.reason.startswith(f"its {name} was replaced on the module itself, so")
 
 
-class _LastLayer(nn.Module):
-    """Linear(4, 4), and after it a layer that its qconfig does not fit."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 4), layer
-
-
-_AXIS_1 = qc.PerChannelMinMaxObserver.with_args(
-    ch_axis=1, dtype="int8", qscheme="per_channel_symmetric"
-)
-_NO_EPS = qc.PerChannelMinMaxObserver.with_args(
-    dtype="int8", qscheme="per_channel_symmetric", eps=0.0
-)
+_CHANNELS = qc.PerChannelMinMaxObserver.with_args(dtype="int8", qscheme="per_channel_symmetric")
+_AXIS_1, _NO_EPS = _CHANNELS.with_args(ch_axis=1), _CHANNELS.with_args(eps=0.0)
 
 
 @pytest.mark.parametrize(
     ("layer", "observer", "words"),
     [
-        (nn.Embedding(9, 4), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
-        (nn.EmbeddingBag(9, 4), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
-        (nn.Conv2d(4, 4, 3), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
-        (nn.LSTM(4, 4), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
-        (nn.Embedding(9, 4, padding_idx=7), _NO_EPS, "last: the qconfig's"),
+        (nn.Linear(4, 4), _AXIS_1, "ch_axis=1"),
+        (nn.Embedding(9, 4), _AXIS_1, "ch_axis=1"),
+        (nn.EmbeddingBag(9, 4), _AXIS_1, "ch_axis=1"),
+        (nn.Conv2d(4, 4, 3), _AXIS_1, "ch_axis=1"),
+        (nn.LSTM(4, 4), _AXIS_1, "ch_axis=1"),
+        (nn.Embedding(9, 4, padding_idx=7), _NO_EPS, ""),
     ],
 )
 def test_what_a_later_layer_cannot_keep_leaves_the_model_as_it_was(
     layer: Any, observer: Any, words: str
 ) -> None:
-    model = _LastLayer(layer)
+    model = nn.ModuleDict({"first": nn.Linear(4, 4), "last": layer})
     wanted = qc.QConfig(qc.default_dynamic_qconfig.activation, observer)
-    with pytest.raises(OptionError, match=re.escape(words)):
+    with pytest.raises(OptionError, match=f"^last: the qconfig's.*{words}"):
         quantize_dynamic(
             model, {nn.Linear: qc.default_dynamic_qconfig, "last": wanted}, inplace=True
         )
-    assert type(model.first) is nn.Linear and model.last is layer
-
-
-@pytest.mark.parametrize("inplace", [False, True])
-def test_a_weight_with_nan_says_what_to_do(inplace: bool) -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    model[1].weight.data[2, 1] = float("nan")
-    advice = r"^1: .*NaN or infinity; find where training diverged, or leave the layer float"
-    with pytest.raises(ValueError, match=advice):
-        quantize_dynamic(model, inplace=inplace)
-    assert type(model[0]) is nn.Linear
+    assert type(model["first"]) is nn.Linear and model["last"] is layer
 
 
 def _symmetric_uint8(high: int) -> Any:
