@@ -45,6 +45,7 @@ def test_what_did_not_run_is_a_failure_unless_allowed(
     assert everything.verdict(statuses) == allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clang", "aarch64", "windows"])
 def test_a_target_without_its_tools_says_so_and_fails(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", f"tests.{name}.run"]

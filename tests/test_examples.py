@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -37,18 +38,20 @@ HEAVY = {"torch", "transformers", "onnx", "matplotlib"}
 real = [pytest.mark.slow, pytest.mark.models, pytest.mark.xdist_group("examples")]
 
 
+def python(
+    *given: str | Path, check: bool = True, model: Path | None = None, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Ends in time; with `model` the service serves it."""
+    served = {"OCTAVO_MODEL": str(model), "PYTHONPATH": str(EXAMPLES)} if model else {}
+    options = {"capture_output": True, "text": True, "env": {**os.environ, **served}}
+    done = subprocess.run([sys.executable, *given], check=False, **options, **more)
+    assert not (check and done.returncode), done.stderr
+    return done
+
+
 def run(name: str, *given: str | Path, cwd: Path, says: str = "") -> str:
     """What the program prints; `says` is typed."""
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / name, *given],
-        cwd=cwd,
-        input=says,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return python(EXAMPLES / name, *given, cwd=cwd, input=says).stdout
 
 
 def test_examples_are_short_and_in_the_readme() -> None:
@@ -59,19 +62,19 @@ def test_examples_are_short_and_in_the_readme() -> None:
             assert path.name in readme
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "samples.py"])
-def test_help_comes_before_anything_heavy_is_loaded(name: str) -> None:
-    code = (
-        "import runpy, sys\n"
-        f"sys.argv = [{name!r}, '--help']\n"
-        f"sys.path.insert(0, {str(EXAMPLES)!r})\n"
-        f"try: runpy.run_path({str(EXAMPLES / name)!r}, run_name='__main__')\n"
-        "except SystemExit as end: assert not end.code\n"
-        f"print('loaded', {HEAVY!r} & set(sys.modules))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "usage:" in done.stdout
-    assert done.stdout.endswith("loaded set()\n")
+def test_help_comes_before_anything_heavy_is_loaded() -> None:
+    programs = [str(EXAMPLES / name) for name in PROGRAMS if name != "samples.py"]
+    code = f"""
+import runpy, sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+for program in {programs!r}:
+    sys.argv = [program, "--help"]
+    try: runpy.run_path(program, run_name="__main__")
+    except SystemExit as end: assert not end.code
+    print("loaded", {HEAVY!r} & set(sys.modules))
+"""
+    out = python("-c", code).stdout
+    assert out.count("usage:") == out.count("\nloaded set()\n") == len(programs)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +86,7 @@ def test_help_comes_before_anything_heavy_is_loaded(name: str) -> None:
     ],
 )
 def test_what_is_missing_is_said(given: list[str], said: str, tmp_path: Path) -> None:
-    command = [sys.executable, EXAMPLES / given[0], *given[1:]]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python(EXAMPLES / given[0], *given[1:], check=False, cwd=tmp_path)
     assert done.returncode != 0
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -151,8 +153,7 @@ class TestEmbeddingService:
             f"assert len(service.embed({TEXTS!r})['embeddings']) == 2\n"
             "assert not {'torch', 'transformers'} & set(sys.modules)\n"
         )
-        environment = {**os.environ, "OCTAVO_MODEL": str(folder), "PYTHONPATH": str(EXAMPLES)}
-        subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True)
+        python("-c", code, model=folder, cwd=tmp_path)
 
     def test_other_poolings_are_refused(self, folder: Path, tmp_path: Path) -> None:
         other = tmp_path / "model"
@@ -161,9 +162,7 @@ class TestEmbeddingService:
         mean = '"pooling_mode_mean_tokens": '
         pooling.write_text(pooling.read_text().replace(f"{mean}true", f"{mean}false"))
         code = "import embedding_service as service\nservice.model()\n"
-        environment = {**os.environ, "OCTAVO_MODEL": str(other), "PYTHONPATH": str(EXAMPLES)}
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = python("-c", code, model=other, check=False)
         assert "does not take the mean" in done.stderr
 
     def test_a_plain_checkpoint_is_served_too(
@@ -180,12 +179,10 @@ class TestEmbeddingService:
             "import json, embedding_service as service\n"
             f"print(json.dumps(service.embed({TEXTS!r})['embeddings']))\n"
         )
-        environment = {**os.environ, "OCTAVO_MODEL": str(other), "PYTHONPATH": str(EXAMPLES)}
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        done = python("-c", code, model=other)
         assert ((np.array(json.loads(done.stdout)) * wanted).sum(1) > 0.99).all()
         (other / "tokenizer.json").unlink()
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = python("-c", code, model=other, check=False)
         assert f"No such file or directory: '{other / 'tokenizer.json'}'" in done.stderr
 
 
@@ -199,18 +196,15 @@ class TestPrograms:
         for line, words in zip(out.splitlines(), said, strict=False):
             assert line.startswith(words)
         (sound, *_) = samples.speech()
-        assert (
-            run("transcribe.py", "--model", "kept", sound, cwd=tmp_path)
-            == out.partition("\n")[0] + "\n"
-        )
+        again = run("transcribe.py", "--model", "kept", sound, cwd=tmp_path)
+        assert again == out.partition("\n")[0] + "\n"
 
     def test_chat_answers(self, tmp_path: Path) -> None:
         question = "What is 2 plus 2?"
         answer = "The answer to this classic math problem is 4."
         assert answer in (EXAMPLES / "README.md").read_text("utf-8")
-        assert (
-            run("chat.py", "--prompt", question, "--tokens", "20", cwd=tmp_path).strip() == answer
-        )
+        out = run("chat.py", "--prompt", question, "--tokens", "20", cwd=tmp_path)
+        assert out.strip() == answer
         out = run("chat.py", "--tokens", "20", cwd=tmp_path, says=f"{question}\nThank you.\n\n")
         assert out.startswith(f"> {answer}\n> ")
 

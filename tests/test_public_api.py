@@ -1,6 +1,5 @@
 """What `import octavo` gives, and what it costs."""
 
-import json
 import subprocess
 import sys
 import time
@@ -33,11 +32,9 @@ def test_the_public_names_are_these() -> None:
     assert dir(octavo) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_resolves(name: str) -> None:
-    value = getattr(octavo, name)
-    assert value is getattr(octavo, name)
-    assert name == "__version__" or value.__name__ == name
+def test_every_name_resolves() -> None:
+    for name in set(NAMES) - {"__version__"}:
+        assert getattr(octavo, name).__name__ == name
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones() -> None:
@@ -47,17 +44,14 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones() -> None:
         from octavo import quantise  # noqa: F401
 
 
-def test_importing_octavo_loads_nothing_heavy() -> None:
-    loaded = json.loads(python("import sys, json, octavo; print(json.dumps(list(sys.modules)))"))
-    assert "octavo" in loaded
-    assert HEAVY & {name.partition(".")[0] for name in loaded} == set()
-    assert [name for name in loaded if name.startswith("octavo.")] == []
-
-
-def test_reading_recipes_loads_no_model_library() -> None:
-    code = "import sys, octavo; octavo.Recipe, octavo.Report; print(*sys.modules, sep='\\n')"
-    loaded = {name.partition(".")[0] for name in python(code).split()}
-    assert (HEAVY - {"numpy"}) & loaded == set()
+def test_importing_octavo_and_reading_recipes_load_nothing_heavy() -> None:
+    said = "print(*sys.modules);"
+    first, then = python(
+        f"import sys, octavo; {said} octavo.Recipe, octavo.Report; {said}"
+    ).splitlines()
+    assert "octavo" in first.split() and "octavo." not in first
+    assert HEAVY & {name.partition(".")[0] for name in first.split()} == set()
+    assert (HEAVY - {"numpy"}) & {name.partition(".")[0] for name in then.split()} == set()
 
 
 @pytest.mark.real_time

@@ -51,6 +51,7 @@ def commands(workflow: Path) -> Iterator[str]:
     yield from (step["run"] for _, job in jobs(workflow) for step in steps(job) if "run" in step)
 
 
+@pytest.mark.slow
 def test_the_workflows_have_the_form_of_github(tmp_path: Path) -> None:
     assert WORKFLOWS
     assert form_faults(*WORKFLOWS) == ""
@@ -113,6 +114,7 @@ def test_nothing_is_published_without_the_tests() -> None:
     assert "github.workflow" not in told["concurrency"]["group"]
 
 
+@pytest.mark.slow
 def test_forms_and_citation_have_their_form(tmp_path: Path) -> None:
     config = FORMS / "config.yml"
     forms = sorted(set(FORMS.glob("*.yml")) - {config})
