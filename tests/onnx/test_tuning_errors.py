@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import numpy_helper
 
 from octavo.errors import InputDataError, ModelError, RecipeError
 from octavo.onnx import OnnxTarget
@@ -19,7 +18,7 @@ from octavo.onnx.tuning import sensitivity, target
 from octavo.onnx.tuning.sensitivity import worst_error
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme
 from tests import graphs
-from tests.graphs import F32, Case, build, mlp, normal
+from tests.graphs import FLOAT16, Case, mlp, normal, text
 
 INT8 = PRESETS["int8"]
 EVERYTHING = replace(
@@ -27,7 +26,7 @@ EVERYTHING = replace(
     name="everything",
     rules=tuple(Rule(Scheme(), kind=kind) for kind in (Kind.CONV, Kind.ACTIVATION_MATMUL)),
 )
-BOOL, I64 = TensorProto.BOOL, TensorProto.INT64
+LINEAR, FEED = graphs.linear()
 
 
 @pytest.fixture(autouse=True)
@@ -38,76 +37,43 @@ def switches_for_few_sets_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def branches() -> Case:
     """Layers outside of an If and in both of its branches, which read x from outside."""
-    bodies = [
-        helper.make_graph(
-            [
-                helper.make_node("MatMul", ["h", f"w{i}"], [f"a{i}"], name=f"inner{i}"),
-                helper.make_node("Relu", [f"a{i}"], [f"b{i}"]),
-                helper.make_node("MatMul", [f"b{i}", "w3"], [f"c{i}"], name=f"last{i}"),
-            ],
-            f"body{i}",
-            [],
-            [helper.make_tensor_value_info(f"c{i}", F32, None)],
-        )
+    one, two = (
+        f"""body{i} () => (float[] c{i}) {{ [inner{i}] a{i} = MatMul (h, w{i})
+            b{i} = Relu (a{i}) [last{i}] c{i} = MatMul (b{i}, w3) }}"""
         for i in (1, 2)
-    ]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["h"], name="outer"),
-        helper.make_node("If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1]),
-    ]
+    )
+    body = f"""[outer] h = MatMul (x, w0)
+        y = If (c) <then_branch = {one}, else_branch = {two}>"""
     weights = {f"w{i}": normal(32, 32, seed=i) for i in range(4)}
-    inputs = [("x", F32, ["m", 32]), ("c", BOOL, [])]
-    model = build(nodes, inputs, [("y", F32, None)], weights)
+    model = text(body, "float[m, 32] x, bool c", weights=weights)
     return model, {"x": normal(4, 32), "c": np.array(True)}
 
 
 def loop() -> Case:
     """A layer inside a Loop whose output is the state and a scan output of the body."""
-    body = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["state", "w"], ["next"], name="step"),
-            helper.make_node("Identity", ["go"], ["on"]),
-            helper.make_node("Identity", ["next"], ["seen"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("i", I64, []),
-            helper.make_tensor_value_info("go", BOOL, []),
-            helper.make_tensor_value_info("state", F32, ["m", 32]),
-        ],
-        [
-            helper.make_tensor_value_info("on", BOOL, []),
-            helper.make_tensor_value_info("next", F32, ["m", 32]),
-            helper.make_tensor_value_info("seen", F32, ["m", 32]),
-        ],
-    )
-    node = helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=body)
-    outputs = [("y", F32, None), ("all", F32, None)]
-    inputs = [("x", F32, ["m", 32]), ("n", I64, [])]
-    model = build([node], inputs, outputs, {"w": normal(32, 32) / 6})
+    body = """y, all = Loop (n, , x) <body = loop (int64 i, bool go, float[m, 32] state)
+        => (bool on, float[m, 32] next, float[m, 32] seen)
+        { [step] next = MatMul (state, w) on = Identity (go) seen = Identity (next) }>"""
+    weights = {"w": normal(32, 32) / 6}
+    model = text(body, "float[m, 32] x, int64 n", "float[] y, float[] all", weights)
     return model, {"x": normal(4, 32), "n": np.array(3)}
 
 
 def branching_outputs() -> Case:
     """A layer whose output is one of the model and another layer's input; the other ends it."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
-        helper.make_node("Gemm", ["h", "w1", "b"], ["y"], name="second"),
-    ]
     weights = {"w0": normal(32, 32), "w1": normal(32, 32, seed=1), "b": normal(32, seed=2)}
-    outputs = [("h", F32, ["m", 32]), ("y", F32, ["m", 32])]
-    return build(nodes, [("x", F32, ["m", 32])], outputs, weights), {"x": normal(4, 32)}
+    body = "[first] h = MatMul (x, w0) [second] y = Gemm (h, w1, b)"
+    model = text(body, "float[m, 32] x", "float[m, 32] h, float[m, 32] y", weights)
+    return model, {"x": normal(4, 32)}
 
 
 def unnamed_outputs() -> Case:
     """An LSTM of which only the last output is read, in the middle of a model."""
-    nodes = [
-        helper.make_node("LSTM", ["x", "w", "r"], ["", "", "yc"], name="rec", hidden_size=16),
-        helper.make_node("Tanh", ["yc"], ["t"]),
-        helper.make_node("MatMul", ["t", "v"], ["y"], name="fc"),
-    ]
     weights = {"w": normal(1, 64, 24), "r": normal(1, 64, 16, seed=1), "v": normal(16, 8, seed=2)}
-    model = build(nodes, [("x", F32, ["t", "b", 24])], [("y", F32, None)], weights)
+    body = """none, nothing, yc = LSTM <hidden_size = 16> (x, w, r) t = Tanh (yc)
+        [fc] y = MatMul (t, v)"""
+    model = text(body, "float[t, b, 24] x", weights=weights)
+    model.graph.node[0].output[:2] = ["", ""]
     return model, {"x": normal(5, 2, 24)}
 
 
@@ -115,10 +81,10 @@ def half() -> Case:
     """Layers in float16."""
     model, feed = graphs.linear()
     for tensor in model.graph.initializer:
-        array = onnx.numpy_helper.to_array(tensor).astype(np.float16)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+        array = numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+        value.type.tensor_type.elem_type = FLOAT16
     return model, {"x": feed["x"].astype(np.float16)}
 
 
@@ -181,26 +147,24 @@ def test_switches_tell_what_conversions_do(
 
 
 def test_qdq_models_have_switches_too() -> None:
-    model, feed = graphs.linear()
-    ours = OnnxTarget(model, quant_format="qdq")
-    sets = sets_of(ours, INT8)
-    expected = [by_conversion(ours, INT8, layers, [feed]) for layers in sets]
-    assert ours.errors(INT8, sets, [feed]) == pytest.approx(expected, rel=1e-4, abs=1e-12)
+    ours = OnnxTarget(LINEAR, quant_format="qdq")
+    sets = [["layer1"], ["layer0", "layer2"]]
+    expected = [by_conversion(ours, INT8, layers, [FEED]) for layers in sets]
+    assert ours.errors(INT8, sets, [FEED]) == pytest.approx(expected, rel=1e-4, abs=1e-12)
 
 
 def test_all_feeds_count_as_one() -> None:
-    model, feed = graphs.linear()
-    ours = OnnxTarget(model)
-    feeds = [feed, {"x": normal(9, 64, seed=5)}]
+    ours = OnnxTarget(LINEAR)
+    feeds = [FEED, {"x": normal(9, 64, seed=5)}]
     (error,) = ours.errors(INT8, [["layer0"]], feeds)
     whole = {"x": np.concatenate([f["x"] for f in feeds])}
     assert error == pytest.approx(ours.errors(INT8, [["layer0"]], [whole])[0], rel=1e-6)
-    assert error != ours.errors(INT8, [["layer0"]], [feed])[0]
+    assert error != ours.errors(INT8, [["layer0"]], [FEED])[0]
 
 
 def test_many_layers_are_switched_one_by_one() -> None:
-    ours = OnnxTarget(mlp(200, 16), threads=1)
-    errors = ours.errors(INT8, [[], ["layer7"], ["layer199"]], [{"x": normal(2, 16)}])
+    ours = OnnxTarget(mlp(80, 16), threads=1)
+    errors = ours.errors(INT8, [[], ["layer7"], ["layer79"]], [{"x": normal(2, 16)}])
     assert errors[0] == 0 < errors[2] != errors[1] > 0
 
 
@@ -224,32 +188,37 @@ def test_what_protobuf_cannot_hold_goes_to_a_data_file(
 
 
 def test_without_switches_each_set_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, feed = graphs.linear()
-    ours = OnnxTarget(model)
-    sets = sets_of(ours, INT8)
-    expected = ours.errors(INT8, sets, [feed])
+    sets = [["layer0"], [], ["layer1", "layer2"]]
+    expected = OnnxTarget(LINEAR).errors(INT8, sets, [FEED])
 
     def refuse(*_: Any) -> None:
         raise ModelError("no switches")
 
     monkeypatch.setattr("octavo.onnx.tuning.writing.add_switches", refuse)
-    assert OnnxTarget(model).errors(INT8, sets, [feed]) == expected
+    assert OnnxTarget(LINEAR).errors(INT8, sets, [FEED]) == expected
 
 
 def test_switches_that_do_not_give_the_float_model_are_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, feed = graphs.linear()
-    expected = OnnxTarget(model).errors(INT8, [["layer0"]], [feed])
+    expected = OnnxTarget(LINEAR).errors(INT8, [["layer0"]], [FEED])
     outputs = sensitivity._Switched.outputs
-    monkeypatch.setattr(
-        sensitivity._Switched,
-        "outputs",
-        lambda self, layers, feeds: [
-            [a * 1.01 for a in run] for run in outputs(self, layers, feeds)
-        ],
-    )
-    assert OnnxTarget(model).errors(INT8, [["layer0"]], [feed]) == expected
+
+    def wrong(self: Any, layers: Any, feeds: Any) -> Any:
+        return [[a * 1.01 for a in run] for run in outputs(self, layers, feeds)]
+
+    monkeypatch.setattr(sensitivity._Switched, "outputs", wrong)
+    assert OnnxTarget(LINEAR).errors(INT8, [["layer0"]], [FEED]) == expected
+
+
+def test_a_few_sets_are_converted_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [{"layer1"}, {"layer0", "layer2"}]
+    switched = OnnxTarget(LINEAR).errors(INT8, sets, [FEED])
+    monkeypatch.setattr(target, "SWITCHED_FROM", 3)
+    made: list[object] = []
+    monkeypatch.setattr(sensitivity, "_Switched", lambda *a: made.append(a))
+    assert OnnxTarget(LINEAR).errors(INT8, sets, [FEED]) == pytest.approx(switched, rel=1e-4)
+    assert made == []
 
 
 def test_numbers_that_are_not_finite_are_an_infinite_error() -> None:
@@ -257,25 +226,19 @@ def test_numbers_that_are_not_finite_are_an_infinite_error() -> None:
     w = normal(64, 64)
     w[:, 1], w[0, 1] = 1e-4, 1e-4
     w[0, 0] = 100
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
-        helper.make_node("Gather", ["h", "second"], ["g"], axis=1),
-        helper.make_node("Reciprocal", ["g"], ["y"]),
-    ]
-    weights = {"w": w, "second": np.array([1])}
-    model = build(nodes, [("x", F32, ["m", 64])], [("y", F32, None)], weights)
+    body = "[fc] h = MatMul (x, w) g = Gather <axis = 1> (h, second) y = Reciprocal (g)"
+    model = text(body, "float[m, 64] x", weights={"w": w, "second": np.array([1])})
     feed = {"x": np.abs(normal(4, 64))}
     recipe = PRESETS["int8-per-tensor"]
     assert OnnxTarget(model).errors(recipe, [["fc"], []], [feed]) == [math.inf, 0]
 
 
 def test_layers_and_feeds_that_the_model_does_not_have_are_refused() -> None:
-    model, feed = graphs.linear()
-    ours = OnnxTarget(model)
-    with pytest.raises(RecipeError, match=r"no layer 'layer7'\. Did you mean"):
-        ours.errors(INT8, [["layer0"], ["layer7"]], [feed])
+    ours = OnnxTarget(LINEAR)
+    with pytest.raises(RecipeError, match="no layer 'layer7'"):
+        ours.errors(INT8, [["layer0"], ["layer7"]], [FEED])
     with pytest.raises(InputDataError, match="no input 'z'"):
-        ours.errors(INT8, [["layer0"]], [{"z": feed["x"]}])
+        ours.errors(INT8, [["layer0"]], [{"z": FEED["x"]}])
 
 
 def test_worst_error_takes_the_worst_output_and_only_finite_numbers() -> None:
@@ -304,14 +267,3 @@ def test_layers_inside_the_if_of_silero_vad() -> None:
     (reached,) = (name for name, error in zip(layers, errors, strict=True) if error > 1e-9)
     expected = by_conversion(ours, INT8, [reached], [feed])
     assert max(errors) == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_few_sets_are_converted_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, feeds = mlp(3, 32), [{"x": normal(8, 32)}]
-    sets = [{"layer1"}, {"layer0", "layer2"}]
-    switched = OnnxTarget(model).errors(INT8, sets, feeds)
-    monkeypatch.setattr(target, "SWITCHED_FROM", 3)
-    made: list[object] = []
-    monkeypatch.setattr(sensitivity, "_Switched", lambda *a: made.append(a))
-    assert OnnxTarget(model).errors(INT8, sets, feeds) == pytest.approx(switched, rel=1e-4)
-    assert made == []
