@@ -291,12 +291,13 @@ def save(model: onnx.ModelProto, path: Path, **options: Any) -> Path:
     return path
 
 
-def convert(model: onnx.ModelProto, folder: Path, **options: Any) -> Converted:
+def convert(model: onnx.ModelProto | Path, folder: Path, **options: Any) -> Converted:
     """Converts and reads back. The comparison with float is the test's: `verify` is off."""
     path = folder / f"{len(list(folder.iterdir()))}.onnx"
     report = quantize_dynamic(model, path, **{"verify": False, **options})
     done = onnx.load(path)
-    assert _unread(done.graph) <= _unread(model.graph), "ONNX Runtime warns of them when it loads"
+    source = onnx.load(model) if isinstance(model, Path) else model
+    assert _unread(done.graph) <= _unread(source.graph), "ONNX Runtime warns of them when it loads"
     assert runs_in_order(onnx_ir.from_proto(done)), "ONNX Runtime takes any order, others do not"
     return Converted(report, path, done)
 
@@ -388,6 +389,18 @@ def assert_close(actual: Array, expected: Array, bound: float, size: Array | flo
     assert actual.dtype == expected.dtype
     found = error(actual.astype(np.float64) / size, expected.astype(np.float64) / size)
     assert found <= bound, f"error {found:.3g} is above {bound:g}"
+
+
+def assert_near_float(
+    done: Converted,
+    model: onnx.ModelProto,
+    feeds: Mapping[str, Array],
+    bound: float,
+    size: Array | float = 1.0,
+) -> None:
+    """Every output, by `assert_close`."""
+    for actual, expected in zip(run(done.path, feeds), run(model, feeds), strict=True):
+        assert_close(actual, expected, bound, size)
 
 
 def quantized_products(converted: Converted) -> list[onnx.NodeProto]:

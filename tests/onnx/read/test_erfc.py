@@ -3,55 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from octavo.onnx import quantize_dynamic, session
-from tests.graphs import F32, build, normal, save
+from tests.graphs import normal, text
 
 WIDTH = 64
 HALF = 1 / math.sqrt(2)
 
 
-def keras_gelu(sign: str) -> Callable[[str], list[onnx.NodeProto]]:
-    """`h/2 erfc(-h sqrt(1/2))`; the sign before the product, behind it, or the factor's."""
-
-    def nodes(h: str) -> list[onnx.NodeProto]:
-        argument = {
-            "before": [("Neg", [h], "n"), ("Mul", ["n", "root"], "a")],
-            "before-right": [("Neg", [h], "n"), ("Mul", ["root", "n"], "a")],
-            "behind": [("Mul", [h, "root"], "n"), ("Neg", ["n"], "a")],
-            "factor": [("Mul", [h, "negative_root"], "a")],
-        }[sign]
-        last = [("Erfc", ["a"], "e"), ("Mul", [h, "half"], "g"), ("Mul", ["g", "e"], "act")]
-        return [helper.make_node(op, inputs, [out]) for op, inputs, out in (*argument, *last)]
-
-    return nodes
+# `h/2 erfc(-h sqrt(1/2))` with the sign before the product, behind it, or in the factor.
+GELU = "e = Erfc (a) g = Mul (h, half) act = Mul (g, e)"
+FORMS = {
+    "before": f"n = Neg (h) a = Mul (n, root) {GELU}",
+    "before-right": f"n = Neg (h) a = Mul (root, n) {GELU}",
+    "behind": f"n = Mul (h, root) a = Neg (n) {GELU}",
+    "factor": f"a = Mul (h, negative_root) {GELU}",
+    "plain": "[complement] act = Erfc (h)",
+}
 
 
-def plain(h: str) -> list[onnx.NodeProto]:
-    return [helper.make_node("Erfc", [h], ["act"], name="complement")]
-
-
-def model(activation: Callable[[str], Sequence[onnx.NodeProto]]) -> onnx.ModelProto:
-    """x -> MatMul -> `activation` -> MatMul -> y."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
-        *activation("h"),
-        helper.make_node("MatMul", ["act", "w1"], ["y"], name="second"),
-    ]
+def model(form: str) -> onnx.ModelProto:
+    """x -> MatMul -> the activation -> MatMul -> y."""
+    body = f"[first] h = MatMul (x, w0) {FORMS[form]} [second] y = MatMul (act, w1)"
     scalars = {"root": HALF, "negative_root": -HALF, "half": 0.5}
     weights = {name: np.array(value, np.float32) for name, value in scalars.items()}
     weights |= {"w0": normal(WIDTH, WIDTH) / 8, "w1": normal(WIDTH, WIDTH, seed=1) / 8}
-    read = {i for node in nodes for i in node.input}
-    held = {name: array for name, array in weights.items() if name in read}
-    return build(nodes, [("x", F32, ["n", WIDTH])], [("y", F32, ["n", WIDTH])], held)
+    return text(body, f"float[n, {WIDTH}] x", f"float[n, {WIDTH}] y", weights)
 
 
 def expected(x: np.ndarray, *, gelu: bool) -> Any:
@@ -61,11 +44,10 @@ def expected(x: np.ndarray, *, gelu: bool) -> Any:
 
 
 @pytest.mark.parametrize("target", ["portable", "native"])
-@pytest.mark.parametrize("form", ["before", "before-right", "behind", "factor", "plain"])
+@pytest.mark.parametrize("form", FORMS)
 def test_it_is_written_with_erf(form: str, target: str, tmp_path: Path) -> None:
     gelu = form != "plain"
-    path = save(model(keras_gelu(form) if gelu else plain), tmp_path / "m.onnx")
-    report = quantize_dynamic(path, tmp_path / "out.onnx", target=target)
+    report = quantize_dynamic(model(form), tmp_path / "out.onnx", target=target)
     assert any("node Erfc was written as 1 - Erf" in note for note in report.notes)
     assert report.verification.status == "unchecked"  # nothing can run the float model
     x = normal(9, WIDTH, seed=2)
@@ -80,23 +62,13 @@ def test_it_is_written_with_erf(form: str, target: str, tmp_path: Path) -> None:
 
 def test_one_in_a_subgraph_and_in_other_types(tmp_path: Path) -> None:
     """The constant has the type of what it is subtracted from, said by an input or a Cast's."""
-    body = helper.make_graph(
-        [helper.make_node("Erfc", ["d"], ["e"])],
-        "then",
-        [],
-        [helper.make_tensor_value_info("e", TensorProto.FLOAT16, None)],
-    )
-    nodes = [
-        helper.make_node("If", ["yes"], ["o"], then_branch=body, else_branch=body),
-        helper.make_node("Cast", ["o"], ["f"], to=F32),
-        helper.make_node("MatMul", ["f", "w"], ["y"], name="layer"),
-    ]
-    inputs = [("d", TensorProto.FLOAT16, ["n", WIDTH]), ("yes", TensorProto.BOOL, [])]
-    outputs = [("y", F32, ["n", WIDTH])]
-    proto = build(nodes, inputs, outputs, {"w": normal(WIDTH, WIDTH)})
-    proto.graph.node[0].attribute[1].g.node[0].output[0] = "e2"
-    proto.graph.node[0].attribute[1].g.output[0].name = "e2"
-    report = quantize_dynamic(save(proto, tmp_path / "m.onnx"), tmp_path / "out.onnx")
+    body = """o = If (yes) <then_branch = t () => (float16[] e) { e = Erfc (d) },
+                    else_branch = f () => (float16[] g) { g = Erfc (d) }>
+        c = Cast <to = 1> (o)
+        [layer] y = MatMul (c, w)"""
+    inputs = f"float16[n, {WIDTH}] d, bool yes"
+    proto = text(body, inputs, f"float[n, {WIDTH}] y", {"w": normal(WIDTH, WIDTH)})
+    report = quantize_dynamic(proto, tmp_path / "out.onnx")
     assert any("2 nodes Erfc were written" in note for note in report.notes)
     x = normal(3, WIDTH).astype(np.float16)
     feed = {"d": x, "yes": np.array(True)}

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from octavo.errors import ModelError
 from octavo.onnx import inspect, quantize_dynamic, session
-from tests.graphs import F32, normal, save
+from tests.graphs import F32, build, normal, save
 
 WIDTH = 64
 DOMAIN = "local"
@@ -46,22 +46,24 @@ def model(
     *more: tuple[str, int],
 ) -> onnx.ModelProto:
     """x [n, WIDTH] -> `nodes` -> y, with weights w0 and w1."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", F32, ["n", WIDTH])],
-        [helper.make_tensor_value_info("y", F32, None)],
-        [numpy_helper.from_array(normal(WIDTH, WIDTH, seed=i), f"w{i}") for i in range(2)],
-    )
-    made = helper.make_model(graph, opset_imports=imports(opset, *more), ir_version=10)
-    made.functions.extend(functions)
+    weights = {f"w{i}": normal(WIDTH, WIDTH, seed=i) for i in range(2)}
+    made = build(nodes, {"x": (F32, ["n", WIDTH])}, ["y"], weights, ir=10, functions=functions)
+    del made.opset_import[:]
+    made.opset_import.extend(imports(opset, *more))
     return made
+
+
+def function(
+    name: str, inputs: list[str], nodes: list[onnx.NodeProto], opset: int, *more: tuple[str, int]
+) -> onnx.FunctionProto:
+    """One that gives b."""
+    return helper.make_function(DOMAIN, name, inputs, ["b"], nodes, imports(opset, *more))
 
 
 def layer(opset: int, name: str = "layer") -> onnx.FunctionProto:
     """Nothing in it has changed in years, but for what types it takes."""
     nodes = [node("MatMul", ["a", "w"], ["m"]), node("Relu", ["m"], ["b"])]
-    return helper.make_function(DOMAIN, name, ["a", "w"], ["b"], nodes, imports(opset))
+    return function(name, ["a", "w"], nodes, opset)
 
 
 def centred(opset: int) -> onnx.FunctionProto:
@@ -71,7 +73,7 @@ def centred(opset: int) -> onnx.FunctionProto:
     else:
         mean = [constant("axes", [-1]), node("ReduceMean", ["a", "axes"], ["mean"], keepdims=1)]
     nodes = [*mean, node("Sub", ["a", "mean"], ["b"])]
-    return helper.make_function(DOMAIN, "centred", ["a"], ["b"], nodes, imports(opset))
+    return function("centred", ["a"], nodes, opset)
 
 
 def call(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
@@ -96,17 +98,16 @@ def check(proto: onnx.ModelProto, folder: Path, wanted: Any, target: str = "port
     return report
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
 @pytest.mark.parametrize(
-    ("opset", "of_layer", "of_centred"),
+    ("opset", "of_layer", "of_centred", "target"),
     [
-        (17, 13, 17),
-        (17, 17, 13),
-        (21, 18, 17),
-        (21, 15, 18),
-        (17, 17, 18),
-        (13, 18, 11),
-        (17, 9, 21),
+        (17, 13, 17, "portable"),
+        (17, 17, 13, "native"),
+        (21, 18, 17, "portable"),
+        (21, 15, 18, "native"),
+        (17, 17, 18, "native"),
+        (13, 18, 11, "portable"),
+        (17, 9, 21, "native"),
     ],
 )
 def test_functions_are_inlined_in_one_opset(
@@ -125,29 +126,15 @@ def test_functions_are_inlined_in_one_opset(
 
 def test_what_calls_say_reaches_the_nodes_that_are_converted(tmp_path: Path) -> None:
     """A function in a function, both with attributes; two calls that differ."""
-    unsqueezed = helper.make_function(
-        DOMAIN,
-        "inner",
-        ["a"],
-        ["b"],
-        [referring("Unsqueeze", ["a"], ["b"], axes="where")],
-        imports(11),
-        ["where"],
-    )
-    outer = helper.make_function(
-        DOMAIN,
-        "outer",
-        ["a"],
-        ["b"],
-        [
-            node("MatMul", ["a", "w"], ["m"]),
-            node("inner", ["m"], ["u"], domain=DOMAIN),
-            referring("Softmax", ["u"], ["b"], axis="axis"),
-        ],
-        imports(9),
-        ["where", "axis"],
-    )
-    outer.input.append("w")
+    unsqueezed = function("inner", ["a"], [referring("Unsqueeze", ["a"], ["b"], axes="where")], 11)
+    unsqueezed.attribute.append("where")
+    nodes = [
+        node("MatMul", ["a", "w"], ["m"]),
+        node("inner", ["m"], ["u"], domain=DOMAIN),
+        referring("Softmax", ["u"], ["b"], axis="axis"),
+    ]
+    outer = function("outer", ["a", "w"], nodes, 9)
+    outer.attribute.extend(["where", "axis"])
     outer.node[1].attribute.add(name="where", ref_attr_name="where", type=onnx.AttributeProto.INTS)
     calls = [
         call("outer", ["x", "w0"], "p", where=[0], axis=2),  # [1, n, WIDTH]
@@ -169,25 +156,17 @@ def test_what_calls_say_reaches_the_nodes_that_are_converted(tmp_path: Path) -> 
 
 
 def test_nodes_in_bodies_are_converted_too(tmp_path: Path) -> None:
-    body = helper.make_graph(
-        [node("ReduceSum", ["m"], ["s"], axes=[1], keepdims=1)],
-        "then",
-        [],
-        [helper.make_tensor_value_info("s", F32, None)],
-    )
-    other = helper.make_graph(
-        [node("Identity", ["m"], ["o"])],
-        "else",
-        [],
-        [helper.make_tensor_value_info("o", F32, None)],
+    sums = node("ReduceSum", ["m"], ["s"], axes=[1], keepdims=1)
+    body, other = (
+        helper.make_graph([each], out, [], [helper.make_tensor_value_info(out, F32, None)])
+        for each, out in ((sums, "s"), (node("Identity", ["m"], ["o"]), "o"))
     )
     nodes = [
         node("MatMul", ["a", "w"], ["m"]),
         constant("yes", True),
         node("If", ["yes"], ["b"], then_branch=body, else_branch=other),
     ]
-    function = helper.make_function(DOMAIN, "sums", ["a", "w"], ["b"], nodes, imports(11))
-    proto = model([call("sums", ["x", "w0"], "y")], [function], 17)
+    proto = model([call("sums", ["x", "w0"], "y")], [function("sums", ["a", "w"], nodes, 11)], 17)
     check(proto, tmp_path, lambda x: (x @ normal(WIDTH, WIDTH)).sum(1, keepdims=True))
 
 
@@ -197,8 +176,8 @@ def test_several_outputs_and_nodes_keep_their_order(tmp_path: Path) -> None:
         node("Split", ["m"], ["left", "right"], axis=1, split=[16, 48]),
         node("Concat", ["right", "left"], ["b"], axis=1),
     ]
-    function = helper.make_function(DOMAIN, "turned", ["a", "w"], ["b"], nodes, imports(11))
-    proto = model([call("turned", ["x", "w0"], "y")], [function], 18)
+    turned = function("turned", ["a", "w"], nodes, 11)
+    proto = model([call("turned", ["x", "w0"], "y")], [turned], 18)
     check(proto, tmp_path, lambda x: np.roll(x @ normal(WIDTH, WIDTH), 48, axis=1))
 
 
@@ -217,9 +196,8 @@ def test_an_operator_of_another_domain_that_has_not_changed_is_no_hindrance(tmp_
         node("MatMul", ["a", "w"], ["m"]),
         node("Normalizer", ["m"], ["b"], domain="ai.onnx.ml", norm="L2"),
     ]
-    of_it = imports(17, ("ai.onnx.ml", 1))
-    function = helper.make_function(DOMAIN, "unit", ["a", "w"], ["b"], nodes, of_it)
-    proto = model([call("unit", ["x", "w0"], "y")], [function], 17, ("ai.onnx.ml", 3))
+    unit = function("unit", ["a", "w"], nodes, 17, ("ai.onnx.ml", 1))
+    proto = model([call("unit", ["x", "w0"], "y")], [unit], 17, ("ai.onnx.ml", 3))
 
     def wanted(x: np.ndarray) -> Any:
         h = x @ normal(WIDTH, WIDTH)
@@ -228,35 +206,21 @@ def test_an_operator_of_another_domain_that_has_not_changed_is_no_hindrance(tmp_
     check(proto, tmp_path, wanted)
 
 
-# What cannot be done says why, and what to do
-
-
-def recursive() -> onnx.ModelProto:
-    inner = helper.make_function(
-        DOMAIN, "f", ["a"], ["b"], [node("f", ["a"], ["b"], domain=DOMAIN)], imports(17)
-    )
-    return model([call("f", ["x"], "y")], [inner], 17)
-
-
-def too_new() -> onnx.ModelProto:
-    return model([call("layer", ["x", "w0"], "y")], [layer(99)], 17)
-
-
-def inconvertible() -> onnx.ModelProto:
-    nodes = [node("Scan8Like", ["a"], ["b"])]
-    function = helper.make_function(DOMAIN, "f", ["a"], ["b"], nodes, imports(8))
-    return model([call("f", ["x"], "y")], [function], 17)
+RECURSIVE = function("f", ["a"], [node("f", ["a"], ["b"], domain=DOMAIN)], 17)
+INCONVERTIBLE = function("f", ["a"], [node("Scan8Like", ["a"], ["b"])], 8)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("called", "said"),
     [
-        (recursive, "cannot be inlined, as they call themselves.*without such functions"),
-        (too_new, "a local function has opset 99; up to 26 are supported"),
-        (inconvertible, "Scan8Like .* has opset 8, the model 17.*Export the model again with one"),
+        (RECURSIVE, "cannot be inlined, as they call themselves.*without such functions"),
+        (layer(99), "a local function has opset 99; up to 26 are supported"),
+        (INCONVERTIBLE, "Scan8Like .* has opset 8, the model 17.*Export the model again with one"),
     ],
+    ids=["recursive", "too new", "inconvertible"],
 )
-def test_the_advice_fits_the_cause(make: Any, said: str, tmp_path: Path) -> None:
+def test_the_advice_fits_the_cause(called: onnx.FunctionProto, said: str, tmp_path: Path) -> None:
+    proto = model([call(called.name, ["x", "w0"][: len(called.input)], "y")], [called], 17)
     with pytest.raises(ModelError, match=said):
-        quantize_dynamic(make(), tmp_path / "out.onnx")
+        quantize_dynamic(proto, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()

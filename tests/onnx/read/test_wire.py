@@ -25,28 +25,15 @@ from octavo.onnx.write.save import save as write
 from octavo.onnx.write.store import TensorStore
 from tests.graphs import build, mlp, normal, run, save
 
+FLOATS = "FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ BFLOAT16"
 TYPES: dict[str, Any] = {
     "FLOAT": np.float32,
-    "UINT8": np.uint8,
-    "INT8": np.int8,
-    "UINT16": np.uint16,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "BOOL": np.bool_,
-    "FLOAT16": np.float16,
     "DOUBLE": np.float64,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "COMPLEX64": np.complex64,
-    "COMPLEX128": np.complex128,
-    "BFLOAT16": ml_dtypes.bfloat16,
-    "FLOAT8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "FLOAT8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
-    "FLOAT8E5M2": ml_dtypes.float8_e5m2,
-    "FLOAT8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
-    "UINT4": ml_dtypes.uint4,
-    "INT4": ml_dtypes.int4,
+    "BOOL": np.bool_,
+    **{f"{s}INT{n}": np.dtype(f"{s}int{n}".lower()) for s in ("", "U") for n in (8, 16, 32, 64)},
+    **{"FLOAT16": np.float16, "COMPLEX64": np.complex64, "COMPLEX128": np.complex128},
+    **{name: getattr(ml_dtypes, name.lower().replace("8e", "8_e")) for name in FLOATS.split()},
+    **{"UINT4": ml_dtypes.uint4, "INT4": ml_dtypes.int4},
 }
 SIZES = [0, 1, 3, 255, 1023, 1024, 1025, 2049, 5000]  # around the bytes from which data stays put
 
@@ -122,7 +109,7 @@ def test_every_type_and_size(tmp_path: Path, kind: str, raw: bool) -> None:
         assert same_tensor(tensor, after[name]), name
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(
@@ -133,12 +120,8 @@ def test_every_type_and_size(tmp_path: Path, kind: str, raw: bool) -> None:
 )
 def test_any_mixture_of_tensors(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
     folder = tmp_path_factory.mktemp("wire")
-    model = with_tensors(
-        [
-            tensor_of(f"t{i}", kind, size, raw, abs(seed) % 1000)
-            for i, (kind, size, raw, seed) in enumerate(drawn)
-        ]
-    )
+    made = enumerate(drawn)
+    model = with_tensors([tensor_of(f"t{i}", *how, abs(seed) % 1000) for i, (*how, seed) in made])
     path = save(model, folder / "m.onnx")
     assert resolved(wire.skeleton(path), path) == model
     rewritten(path, folder / "out.onnx")
@@ -181,7 +164,7 @@ def test_shapes_names_and_texts_survive(tmp_path: Path) -> None:
     assert result.graph.doc_string == "graph text"
 
 
-@pytest.mark.parametrize("ir_version", range(3, 14))
+@pytest.mark.parametrize("ir_version", [3, 4, 8, 13])
 def test_ir_versions(tmp_path: Path, ir_version: int) -> None:
     """Up to 3 every initializer is a graph input too."""
     model = mlp()
@@ -198,9 +181,6 @@ def test_ir_versions(tmp_path: Path, ir_version: int) -> None:
     onnx.checker.check_model(result)
     assert result.ir_version == ir_version
     assert [i.name for i in result.graph.input] == [i.name for i in model.graph.input]
-
-
-# What protobuf allows --------------------------------------------------------------------------
 
 
 def varint(value: int) -> bytes:
@@ -241,10 +221,7 @@ def test_a_graph_in_two_pieces(tmp_path: Path) -> None:
     assert len(model.graph.node) == 4
     rewritten(path, tmp_path / "out.onnx")
     x = normal(2, 40)
-    assert np.array_equal(
-        run(tmp_path / "out.onnx", {"x": x})[0],
-        run(save(mlp(2, 40), tmp_path / "whole.onnx"), {"x": x})[0],
-    )
+    assert np.array_equal(run(tmp_path / "out.onnx", {"x": x})[0], run(mlp(2, 40), {"x": x})[0])
 
 
 def test_unknown_fields_are_kept(tmp_path: Path) -> None:
@@ -293,17 +270,10 @@ def test_long_varints(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"\x08",
-        b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-        b"\x3a\x05abc",
-        b"\x00\x01",
-        b"\x0b\x0c",
-        b"\x3a\x80",
-        b"\x3d\x01\x02",
-        b"\x3a\x04\x2a\x08ab",
+        b"", b"\x08", b"\x3a\x05abc", b"\x00\x01", b"\x0b\x0c", b"\x3a\x80", b"\x3d\x01\x02",
+        b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x3a\x04\x2a\x08ab",
     ],
-)
+)  # fmt: skip
 def test_bytes_that_are_no_message(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
@@ -313,7 +283,7 @@ def test_bytes_that_are_no_message(tmp_path: Path, data: bytes) -> None:
         load(path)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_read_as_protobuf_reads_them(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
@@ -325,9 +295,6 @@ def test_random_bytes_are_read_as_protobuf_reads_them(
     except (wire.WireError, DecodeError):
         return
     assert model == onnx.ModelProto.FromString(data)
-
-
-# Writing ---------------------------------------------------------------------------------------
 
 
 def write_bytes(model: onnx.ModelProto, weights: Mapping[str, ir.TensorProtocol]) -> bytes:
@@ -393,10 +360,7 @@ def test_tensors_of_every_origin_are_written(tmp_path: Path) -> None:
 )
 def test_numbers_as_they_lie_in_memory(array: np.ndarray[Any, Any]) -> None:
     tensor = ir.Tensor(array, name="t")
-    value = ir.Value(name="t", const_value=tensor)
     model = onnx.ModelProto(graph=onnx.GraphProto(name="g"))
-    file = io.BytesIO()
-    wire.write_model(model, [value], file)
-    stored = onnx.ModelProto.FromString(file.getvalue()).graph.initializer[0]
+    stored = onnx.load_from_string(write_bytes(model, {"t": tensor})).graph.initializer[0]
     assert stored.raw_data == tensor.tobytes()
     np.testing.assert_array_equal(ir.serde.deserialize_tensor(stored).numpy(), array)

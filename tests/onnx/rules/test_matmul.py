@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper, numpy_helper
 
@@ -15,13 +16,14 @@ from tests.graphs import (
     FLOAT,
     INT8,
     PER_TENSOR,
+    Array,
     assert_close,
-    build,
+    assert_near_float,
     convert,
-    node,
     per_row,
     run,
     sizes,
+    text,
     values,
     weight,
 )
@@ -51,10 +53,13 @@ SHAPES = {
 }
 
 
-def matmul(x: tuple[int, ...], w: Any, opset: int = 17) -> Any:
-    return build(
-        [node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, x)}, ["y"], {"w": w}, opset=opset
-    )
+def of(shape: tuple[Any, ...]) -> str:
+    """The type in ONNX's text."""
+    return f"float[{', '.join(map(str, shape))}]"
+
+
+def matmul(x: tuple[Any, ...], w: Array, opset: int = 17) -> onnx.ModelProto:
+    return text("[layer] y = MatMul (x, w)", f"{of(x)} x", weights={"w": w}, opset=opset)
 
 
 @pytest.mark.parametrize(("x_shape", "w_shape"), SHAPES.values(), ids=SHAPES.keys())
@@ -65,14 +70,16 @@ def test_ranks(tmp_path: Path, x_shape: tuple[int, ...], w_shape: tuple[int, ...
         size = size[..., 0, :]  # type: ignore[index]
     model, feeds = matmul(x_shape, w), {"x": values(*x_shape)}
     done = convert(model, tmp_path, op_types_to_quantize=["MatMul"])  # one output has to be asked
-    assert done.outcome("y_node").quantized
+    assert done.outcome("layer").quantized
     actual, expected = run(done.path, feeds)[0], run(model, feeds)[0]
     assert_close(actual, expected, INT8, size)
     assert_close(actual, per_row(done, feeds["x"], feeds).astype(np.float32), EXACT, size)
 
 
-@pytest.mark.parametrize("x_shape", [(1024,), (4, 1500), (2, 3, 2048)], ids=str)
-@pytest.mark.parametrize("opset", [10, 12, 13, 18, 21])
+@pytest.mark.parametrize(
+    ("x_shape", "opset"),
+    [((1024,), 12), ((4, 1500), 10), ((1024,), 13), ((4, 1500), 18), ((2, 3, 2048), 21)],
+)
 def test_long_rows(tmp_path: Path, x_shape: tuple[int, ...], opset: int) -> None:
     """From 1024 inputs on another form is drawn, from opset 13 on."""
     w = weight(x_shape[-1], N)
@@ -100,34 +107,35 @@ def test_rows_of_any_number(tmp_path: Path, k: int) -> None:
     model = matmul(("a", "b", k), w)
     done = convert(model, tmp_path)
     for shape in ((1, 1, k), (3, 7, k), (1, 200, k)):
-        x = values(*shape)
-        expected = run(model, {"x": x})[0]
-        assert_close(run(done.path, {"x": x})[0], expected, INT8, sizes(w))
+        assert_near_float(done, model, {"x": values(*shape)}, INT8, sizes(w))
 
 
-@pytest.mark.parametrize("k", [K, 1500], ids=["narrow", "wide"])
-@pytest.mark.parametrize("opset", [10, 13, 18])
-@pytest.mark.parametrize("after", ["x", "Relu", "LayerNormalization"])
+SELECTED = "keep = Greater (s, zero) some = Compress <axis = 0> (x, keep)"
+AFTER = {
+    "x": "h = Identity (some)",
+    "Relu": "h = Relu (some)",
+    "LayerNormalization": "h = LayerNormalization (some, ones)",
+}
+
+
+@pytest.mark.parametrize(
+    ("k", "opset", "after"),
+    [
+        (K, 10, "x"),
+        (K, 13, "Relu"),
+        (K, 18, "LayerNormalization"),
+        (1500, 10, "Relu"),
+        (1500, 13, "x"),
+        (1500, 18, "Relu"),
+        (1500, 18, "LayerNormalization"),
+    ],
+)
 def test_a_selection_may_select_nothing(tmp_path: Path, k: int, opset: int, after: str) -> None:
     """Such as the boxes that a detector found: ONNX Runtime's reductions of nothing are odd."""
-    w, ones = weight(k, N), np.ones(k, np.float32)
-    selected = [
-        node("Greater", ["s", "zero"], ["keep"]),
-        node("Compress", ["x", "keep"], ["some"], axis=0),
-    ]
-    if after == "x":
-        selected[1].output[0] = "h"
-    elif after == "Relu":
-        selected.append(node("Relu", ["some"], ["h"]))
-    else:
-        selected.append(node("LayerNormalization", ["some", "ones"], ["h"]))
-    model = build(
-        [*selected, node("MatMul", ["h", "w"], ["y"])],
-        {"x": (FLOAT, ("n", 3, k)), "s": (FLOAT, ("n",))},
-        ["y"],
-        {"w": w, "zero": np.float32(0), "ones": ones},
-        opset=opset,
-    )
+    w = weight(k, N)
+    weights = {"w": w, "zero": np.float32(0), "ones": np.ones(k, np.float32)}
+    body = f"{SELECTED} {AFTER[after]} y = MatMul (h, w)"
+    model = text(body, f"float[n, 3, {k}] x, float[n] s", weights=weights, opset=opset)
     done = convert(model, tmp_path)
     for scores in ([-1.0, -1.0], [1.0, -1.0]):
         feeds = {"x": values(2, 3, k), "s": np.array(scores, np.float32)}
@@ -146,28 +154,19 @@ def test_one_input_only(tmp_path: Path) -> None:
 
 
 def test_constant_left_operand_stays_float(tmp_path: Path) -> None:
-    model = build(
-        [node("MatMul", ["w", "x"], ["y"]), node("MatMul", ["y", "v"], ["z"])],
-        {"x": (FLOAT, (16, K))},
-        ["z"],
-        {"w": weight(8, 16), "v": weight(K, N)},
-    )
+    weights = {"w": weight(8, 16), "v": weight(K, N)}
+    model = text("[left] h = MatMul (w, x) y = MatMul (h, v)", f"float[16, {K}] x", weights=weights)
     done = convert(model, tmp_path)
-    assert not done.outcome("y_node").quantized
-    assert "left operand" in done.outcome("y_node").reason
-    feeds = {"x": values(16, K)}
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], INT8)
+    assert not done.outcome("left").quantized
+    assert "left operand" in done.outcome("left").reason
+    assert_near_float(done, model, {"x": values(16, K)}, INT8)
 
 
 def test_weight_without_elements_stays_float(tmp_path: Path) -> None:
-    model = build(
-        [node("MatMul", ["x", "w"], ["y"]), node("MatMul", ["x", "v"], ["z"])],
-        {"x": (FLOAT, (2, K))},
-        ["y", "z"],
-        {"w": np.zeros((K, 0), np.float32), "v": weight(K, N)},
-    )
-    done = convert(model, tmp_path)
-    assert "no elements" in done.outcome("y_node").reason
+    weights = {"w": np.zeros((K, 0), np.float32), "v": weight(K, N)}
+    body, outs = "[empty] y = MatMul (x, w) z = MatMul (x, v)", "float[] y, float[] z"
+    done = convert(text(body, f"float[2, {K}] x", outs, weights), tmp_path)
+    assert "no elements" in done.outcome("empty").reason
     assert run(done.path, {"x": values(2, K)})[0].shape == (2, 0)
 
 
@@ -186,13 +185,8 @@ def test_extreme_sums_do_not_overflow(tmp_path: Path) -> None:
     np.testing.assert_allclose(actual, [[3.0 * k]], rtol=1e-6)
 
 
-def activations(a: tuple[int, ...], b: tuple[int, ...], opset: int = 17) -> Any:
-    return build(
-        [node("MatMul", ["a", "b"], ["y"])],
-        {"a": (FLOAT, a), "b": (FLOAT, b)},
-        ["y"],
-        opset=opset,
-    )
+def activations(a: tuple[int, ...], b: tuple[int, ...]) -> onnx.ModelProto:
+    return text("[layer] y = MatMul (a, b)", f"{of(a)} a, {of(b)} b")
 
 
 def test_two_activations_stay_float_unless_asked_for(tmp_path: Path) -> None:
@@ -200,23 +194,22 @@ def test_two_activations_stay_float_unless_asked_for(tmp_path: Path) -> None:
         convert(activations((4, K), (K, N)), tmp_path)
 
 
+ALL: dict[str, Any] = {"extra_options": {"MatMulConstBOnly": False}}
+
+
 @pytest.mark.parametrize(
-    ("a", "b"),
-    [((4, K), (K, N)), ((2, 3, 4, K), (2, 3, K, N)), ((K,), (K, N)), ((2, 4, K), (K, N))],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    ("options", "op"),
+    ("a", "b", "options", "op"),
     [
-        ({"extra_options": {"MatMulConstBOnly": False}}, "MatMulIntegerToFloat"),
-        ({"nodes_to_quantize": ["y_node"]}, "MatMulIntegerToFloat"),
-        (
-            {"extra_options": {"MatMulConstBOnly": False}, "recipe": "int8-per-tensor"},
-            "MatMulInteger",
-        ),
-        ({"extra_options": {"MatMulConstBOnly": False}, "quant_format": "qdq"}, "MatMul"),
+        ((4, K), (K, N), ALL, "MatMulIntegerToFloat"),
+        ((2, 4, K), (K, N), ALL, "MatMulIntegerToFloat"),
+        ((2, 3, 4, K), (2, 3, K, N), {"nodes_to_quantize": ["layer"]}, "MatMulIntegerToFloat"),
+        ((K,), (K, N), {"nodes_to_quantize": ["layer"]}, "MatMulIntegerToFloat"),
+        ((2, 3, 4, K), (2, 3, K, N), ALL | {"recipe": "int8-per-tensor"}, "MatMulInteger"),
+        ((K,), (K, N), ALL | {"recipe": "int8-per-tensor"}, "MatMulInteger"),
+        ((2, 4, K), (K, N), ALL | {"quant_format": "qdq"}, "MatMul"),
+        ((2, 3, 4, K), (2, 3, K, N), ALL | {"quant_format": "qdq"}, "MatMul"),
     ],
-    ids=["MatMulConstBOnly", "by-name", "per-tensor", "qdq"],
+    ids=str,
 )
 def test_two_activations_when_asked_for(
     tmp_path: Path, a: tuple[int, ...], b: tuple[int, ...], options: dict[str, Any], op: str
@@ -225,20 +218,14 @@ def test_two_activations_when_asked_for(
     done = convert(model, tmp_path, **options)
     assert op in done.ops
     assert "DynamicQuantizeLinear" in done.ops
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], PER_TENSOR)
+    assert_near_float(done, model, feeds, PER_TENSOR)
 
 
 def test_two_activations_at_opset_10_stay_float(tmp_path: Path) -> None:
     """The right operand needs DynamicQuantizeLinear, which is of opset 11."""
-    model = build(
-        [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "b"], ["y"])],
-        {"x": (FLOAT, (4, K)), "b": (FLOAT, (N, 8))},
-        ["y"],
-        {"w": weight(K, N)},
-        opset=10,
-    )
+    body, inputs = "h = MatMul (x, w) [both] y = MatMul (h, b)", f"float[4, {K}] x, float[{N}, 8] b"
+    model = text(body, inputs, weights={"w": weight(K, N)}, opset=10)
     model.graph.value_info.append(helper.make_tensor_value_info("h", FLOAT, (4, N)))
-    done = convert(model, tmp_path, extra_options={"MatMulConstBOnly": False})
-    assert "DynamicQuantizeLinear" in done.outcome("y_node").reason
-    feeds = {"x": values(4, K), "b": values(N, 8, seed=5)}
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], INT8)
+    done = convert(model, tmp_path, **ALL)
+    assert "DynamicQuantizeLinear" in done.outcome("both").reason
+    assert_near_float(done, model, {"x": values(4, K), "b": values(N, 8, seed=5)}, INT8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,14 @@ from onnx import TensorProto, numpy_helper
 from octavo.errors import OptionError
 from octavo.onnx import session
 from tests.graphs import (
-    FLOAT,
     INT8,
-    INT64,
     Array,
     Converted,
-    build,
     convert,
     error,
     integer_tensors,
-    node,
     run,
+    text,
     values,
     weight,
 )
@@ -52,21 +48,19 @@ def network() -> onnx.ModelProto:
         "deep": np.array([T, B, H]),
         "back": np.array([B, -1, H]),
     }
-    nodes = [
-        node("Gather", ["table", "ids"], ["e"]),
-        node("LayerNormalization", ["e", "gamma"], ["n"]),
-        node("MatMul", ["n", "up"], ["u"]),
-        node("Relu", ["u"], ["a"]),
-        node("Reshape", ["a", "flat"], ["f"]),
-        node("Gemm", ["f", "down", "bias"], ["g"], transB=1, alpha=0.5),
-        node("Reshape", ["g", "deep"], ["d"]),
-        node("LSTM", ["d", "w", "r"], ["", "h"], hidden_size=H),
-        node("Reshape", ["h", "back"], ["hb"]),
-        node("MatMul", ["hb", "batched"], ["m"]),
-        node("Transpose", ["table"], ["t"]),
-        node("MatMul", ["m", "t"], ["y"]),
-    ]
-    return build(nodes, {"ids": (INT64, (T, B))}, {"u": (FLOAT, None), "y": (FLOAT, None)}, weights)
+    body = f"""e = Gather (table, ids)
+        n = LayerNormalization (e, gamma)
+        [u_node] u = MatMul (n, up)
+        a = Relu (u)
+        f = Reshape (a, flat)
+        [g_node] g = Gemm <transB = 1, alpha = 0.5> (f, down, bias)
+        d = Reshape (g, deep)
+        lstm, h = LSTM <hidden_size = {H}> (d, w, r)
+        hb = Reshape (h, back)
+        [m_node] m = MatMul (hb, batched)
+        t = Transpose (table)
+        y = MatMul (m, t)"""
+    return text(body, f"int64[{T}, {B}] ids", "float[] u, float[] y", weights)
 
 
 @cache
@@ -136,65 +130,63 @@ def test_both_kinds_of_file_give_the_same_bits(tmp_path: Path) -> None:
         assert np.array_equal(a, b)
 
 
-WEIGHT_OPTIONS = [
-    {
-        "weight_type": kind,
-        "per_channel": channels,
-        "reduce_range": reduced,
-        "extra_options": {} if symmetric is None else {"WeightSymmetric": symmetric},
-    }
-    for kind, channels, reduced, symmetric in itertools.product(
-        ("QInt8", "QUInt8"), (True, False), (False, True), (None, True, False)
-    )
+# Type, channels, reduced range, symmetry, recipe: each pair of them somewhere.
+WEIGHT_OPTIONS: list[tuple[str, bool, bool, bool | None, str]] = [
+    ("QInt8", True, False, None, "int8"),
+    ("QInt8", True, True, True, "int8-per-tensor"),
+    ("QInt8", False, False, False, "int8"),
+    ("QInt8", False, True, None, "int8-accurate"),
+    ("QInt8", False, False, True, "int8-per-tensor"),
+    ("QInt8", True, True, False, "int8-accurate"),
+    ("QUInt8", True, True, None, "int8-per-tensor"),
+    ("QUInt8", True, False, False, "int8-accurate"),
+    ("QUInt8", False, True, False, "int8-per-tensor"),
+    ("QUInt8", False, False, None, "int8"),
+    ("QUInt8", True, True, True, "int8"),
+    ("QUInt8", False, False, True, "int8-accurate"),
 ]
 
 
-def _id(options: dict[str, Any]) -> str:
-    words = [str(options["weight_type"]), "per_channel" if options["per_channel"] else "per_tensor"]
-    words += ["reduce_range"] if options["reduce_range"] else []
-    symmetric = options["extra_options"].get("WeightSymmetric")
-    return "-".join([*words, {None: "default", True: "symmetric", False: "affine"}[symmetric]])
-
-
-@pytest.mark.parametrize("recipe", ["int8", "int8-per-tensor", "int8-accurate"])
-@pytest.mark.parametrize("options", WEIGHT_OPTIONS, ids=_id)
-def test_weight_options(tmp_path: Path, options: dict[str, Any], recipe: str) -> None:
-    done = convert(network(), tmp_path, recipe=recipe, **options)
-    coarse = (2 if options["reduce_range"] else 1) * (2 if recipe == "int8-per-tensor" else 1)
+@pytest.mark.parametrize(("kind", "channels", "reduced", "symmetric", "recipe"), WEIGHT_OPTIONS)
+def test_weight_options(
+    tmp_path: Path, kind: str, channels: bool, reduced: bool, symmetric: bool | None, recipe: str
+) -> None:
+    options: dict[str, Any] = {"per_channel": channels, "reduce_range": reduced}
+    if symmetric is not None:
+        options["extra_options"] = {"WeightSymmetric": symmetric}
+    done = convert(network(), tmp_path, recipe=recipe, weight_type=kind, **options)
+    coarse = (2 if reduced else 1) * (2 if recipe == "int8-per-tensor" else 1)
     first, last = errors(done)
     assert 0 < first <= 1.5 * coarse * INT8
     assert 0 < last <= 4 * coarse * INT8
     stored = {i.name: numpy_helper.to_array(i) for i in done.proto.graph.initializer}
     up, zero, scale = (stored[f"up_{part}"] for part in ("quantized", "zero_point", "scale"))
-    assert up.dtype == (np.int8 if options["weight_type"] == "QInt8" else np.uint8)
-    assert scale.shape == ((W,) if options["per_channel"] else ())
+    assert up.dtype == (np.int8 if kind == "QInt8" else np.uint8)
+    assert scale.shape == ((W,) if channels else ())
     held = (up.astype(np.int32) - zero.astype(np.int32)) * scale.astype(np.float64)
     floats = {i.name: numpy_helper.to_array(i) for i in network().graph.initializer}["up"]
     half = scale.astype(np.float64) / 2
     assert (np.abs(held - floats) <= half * (1 + 1e-4) + np.abs(floats) * 1e-6 + half * 0.02).all()
-    if options["reduce_range"]:  # two products fit into int16
+    if reduced:  # two products fit into int16
         assert int(up.max()) - int(up.min()) <= 128
         assert np.abs(up.astype(int)).max() <= 128
 
 
-@pytest.mark.parametrize("quant_format", ["qdq"])
-@pytest.mark.parametrize("kind", ["QInt8", "QUInt8"])
-@pytest.mark.parametrize("channels", [True, False])
-@pytest.mark.parametrize("opset", [11, 13, 21])
-def test_qdq_options(
-    tmp_path: Path, quant_format: str, kind: str, channels: bool, opset: int
-) -> None:
-    w, c = weight(H, 40, spread=False), values(40)
-    model = build(
-        [node("Gemm", ["x", "w", "c"], ["y"], alpha=2.0, beta=0.5)],
-        {"x": (FLOAT, (5, H))},
-        ["y"],
-        {"w": w, "c": c},
-        opset=opset,
-    )
-    done = convert(
-        model, tmp_path, quant_format=quant_format, weight_type=kind, per_channel=channels
-    )
+@pytest.mark.parametrize(
+    ("kind", "channels", "opset"),
+    [
+        ("QInt8", True, 13),
+        ("QInt8", False, 11),
+        ("QInt8", True, 21),
+        ("QUInt8", False, 13),
+        ("QUInt8", False, 21),
+    ],
+)
+def test_qdq_options(tmp_path: Path, kind: str, channels: bool, opset: int) -> None:
+    weights = {"w": weight(H, 40, spread=False), "c": values(40)}
+    body = "y = Gemm <alpha = 2.0, beta = 0.5> (x, w, c)"
+    model = text(body, f"float[5, {H}] x", weights=weights, opset=opset)
+    done = convert(model, tmp_path, quant_format="qdq", weight_type=kind, per_channel=channels)
     assert done.ops.count("DequantizeLinear") == 2
     assert done.ops.count("DynamicQuantizeLinear") == 1
     assert set(done.ops) <= {"DynamicQuantizeLinear", "DequantizeLinear", "MatMul", "Mul", "Add"}
@@ -211,24 +203,17 @@ def test_qdq_options(
 
 @pytest.mark.parametrize("recipe", ["int8-block", "float16"])
 @pytest.mark.parametrize(
-    "option",
-    [{"weight_type": "QInt8"}, {"reduce_range": True}, {"per_channel": True}],
-    ids=str,
+    "option", [{"weight_type": "QInt8"}, {"reduce_range": True}, {"per_channel": True}], ids=str
 )
 def test_options_that_a_preset_cannot_take_are_refused(
     tmp_path: Path, recipe: str, option: dict[str, Any]
 ) -> None:
     with pytest.raises(OptionError, match=recipe):
-        convert(network(), tmp_path, recipe=recipe, **option)
-
-
-# --- what each preset is for
+        convert(linear(weight(64, 32)), tmp_path, recipe=recipe, **option)
 
 
 def linear(w: Array) -> onnx.ModelProto:
-    return build(
-        [node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, (64, w.shape[0]))}, ["y"], {"w": w}
-    )
+    return text("y = MatMul (x, w)", f"float[64, {w.shape[0]}] x", weights={"w": w})
 
 
 def linear_error(tmp_path: Path, w: Array, x: Array, **options: Any) -> float:
@@ -286,15 +271,11 @@ def test_float16_range(tmp_path: Path, large: float) -> None:
     """A weight beyond 65504 does not fit into float16: it is left float and the report says so."""
     w = weight(64, 32, spread=False)
     w[3, 4] = large
-    model = build(
-        [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"], ["y"])],
-        {"x": (FLOAT, (4, 64))},
-        ["y"],
-        {"w": w, "v": weight(32, 40)},
-    )
+    body, weights = "[large] h = MatMul (x, w) [fits] y = MatMul (h, v)", {"v": weight(32, 40)}
+    model = text(body, "float[4, 64] x", weights=weights | {"w": w})
     done = convert(model, tmp_path, recipe="float16")
-    assert not done.outcome("h_node").quantized
-    assert "65504" in done.outcome("h_node").reason
-    assert done.outcome("y_node").quantized
+    assert not done.outcome("large").quantized
+    assert "65504" in done.outcome("large").reason
+    assert done.outcome("fits").quantized
     feeds = {"x": values(4, 64)}
     assert error(run(done.path, feeds)[0], run(model, feeds)[0]) <= 1e-3

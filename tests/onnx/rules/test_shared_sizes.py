@@ -9,22 +9,26 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from octavo.onnx import convert_target
 from tests.graphs import (
     FLOAT,
     INT8,
+    MS,
+    Array,
+    Converted,
     assert_close,
     build,
     convert,
     node,
     run,
     sizes,
+    text,
     values,
     weight,
 )
 
+BOTH = "float[] ya, float[] yb"
 K, N = 1024, 24
 WA, WB = weight(K, N), weight(K, N, seed=5)
 NAMED = ("batch", "length", K)
@@ -44,13 +48,20 @@ def two(a: Any, b: Any) -> onnx.ModelProto:
     """A layer each on inputs `a` and `b`, or both on `a`."""
     nodes = [
         node("MatMul", ["a", "wa"], ["ya"]),
-        node("Gelu", ["a" if b == "a" else "b"], ["g"], domain="com.microsoft"),
+        node("Gelu", ["a" if b == "a" else "b"], ["g"], domain=MS),
         node("Mul", ["g", "far"], ["h"]),
         node("MatMul", ["h", "wb"], ["yb"]),
     ]
-    weights = {"wa": WA, "wb": WB, "far": np.float32(-1)}
     inputs = {"a": (FLOAT, a)} | ({} if b == "a" else {"b": (FLOAT, b)})
-    return build(nodes, inputs, ["ya", "yb"], weights)
+    return build(nodes, inputs, ["ya", "yb"], {"wa": WA, "wb": WB, "far": np.float32(-1)})
+
+
+def assert_near(done: Converted, model: onnx.ModelProto, feed: dict[str, Any]) -> list[Array]:
+    """Both outputs, each by the sizes of its weight."""
+    found = run(done.path, feed)
+    for actual, wanted, w in zip(found, run(model, feed), (WA, WB), strict=True):
+        assert_close(actual, wanted, INT8, sizes(w))
+    return found
 
 
 def feeds(a: Any, b: Any) -> dict[str, Any]:
@@ -81,8 +92,7 @@ def test_zero_points_are_shared_by_those_that_have_the_same(tmp_path: Path) -> N
     ]
     model = build(nodes, {"a": (FLOAT, (2, 3, K))}, ["ya", "yb"], {"wa": WA, "wb": WB})
     done, feed = convert(model, tmp_path), {"a": values(2, 3, K)}
-    for found, wanted, w in zip(run(done.path, feed), run(model, feed), (WA, WB), strict=True):
-        assert_close(found, wanted, INT8, sizes(w))
+    assert_near(done, model, feed)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
@@ -102,59 +112,42 @@ def test_what_is_not_finite_stays_with_its_own(value: float, tmp_path: Path) -> 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (1, 1), (7, 5)])
 def test_any_number_of_rows(shape: tuple[int, int], tmp_path: Path) -> None:
     model = two(NAMED, "a")
-    path = convert(model, tmp_path).path
-    feed = {"a": values(*shape, K)}
-    for found, wanted, w in zip(run(path, feed), run(model, feed), (WA, WB), strict=True):
+    for found in assert_near(convert(model, tmp_path), model, {"a": values(*shape, K)}):
         assert found.shape == (*shape, N)
-        assert_close(found, wanted, INT8, sizes(w))
 
 
 @pytest.mark.parametrize("names", [NAMED, ("?", "?", K), ("None", "None", K)])
-@pytest.mark.parametrize(
-    ("a", "b"), [((1, 6), (6, 1)), ((2, 3), (2, 5)), ((2, 3), (3, 2)), ((1, 8), (4, 8))]
-)
-def test_inputs_that_do_not_keep_to_the_names(
-    names: Any, a: tuple[int, int], b: tuple[int, int], tmp_path: Path
-) -> None:
+def test_inputs_that_do_not_keep_to_the_names(names: Any, tmp_path: Path) -> None:
     """One query and four passages, both called batch by length: the float model runs."""
     model = two(names, names)
-    path = convert(model, tmp_path).path
-    feed = {"a": values(*a, K), "b": values(*b, K, seed=3)}
-    for found, wanted, w in zip(run(path, feed), run(model, feed), (WA, WB), strict=True):
-        assert_close(found, wanted, INT8, sizes(w))
+    done = convert(model, tmp_path)
+    for a, b in ((1, 6), (6, 1)), ((2, 3), (2, 5)), ((2, 3), (3, 2)), ((1, 8), (4, 8)):
+        assert_near(done, model, {"a": values(*a, K), "b": values(*b, K, seed=3)})
 
 
 def test_a_reshape_copies_sizes_for_none(tmp_path: Path) -> None:
     """x is laid out as s says, but as it was where s has no rows."""
-    nodes = [
-        node("Shape", ["s"], ["of_s"]),
-        node("Gather", ["of_s", "first"], ["rows"]),
-        node("Concat", ["rows", "k"], ["wanted"], axis=0),
-        node("Reshape", ["x", "wanted"], ["r"]),
-        node("MatMul", ["r", "wa"], ["ya"]),
-        node("MatMul", ["s", "wb"], ["yb"]),
-    ]
-    inputs = {"s": (FLOAT, ("S", K)), "x": (FLOAT, ("B", K))}
+    body = """of_s = Shape (s)
+        rows = Gather (of_s, first)
+        wanted = Concat <axis = 0> (rows, k)
+        r = Reshape (x, wanted)
+        ya = MatMul (r, wa)
+        yb = MatMul (s, wb)"""
     weights = {"wa": WA, "wb": WB, "k": np.array([K]), "first": np.array([0])}
-    model = build(nodes, inputs, ["ya", "yb"], weights)
-    path = convert(model, tmp_path).path
+    model = text(body, f"float[S, {K}] s, float[B, {K}] x", BOTH, weights)
+    done = convert(model, tmp_path)
     for s, x in ((0, 2), (3, 3)):
-        feed = {"s": values(s, K), "x": values(x, K, seed=3)}
-        for found, wanted, w in zip(run(path, feed), run(model, feed), (WA, WB), strict=True):
-            assert_close(found, wanted, INT8, sizes(w))
+        assert_near(done, model, {"s": values(s, K), "x": values(x, K, seed=3)})
 
 
 def test_nodes_in_any_order(tmp_path: Path) -> None:
     """Which ONNX forbids and ONNX Runtime takes: the layer that is listed first runs last."""
-    nodes = [
-        node("Reshape", ["y1", "sizes"], ["r"]),
-        node("MatMul", ["r", "wa"], ["ya"]),
-        node("MatMul", ["b", "wb"], ["yb"]),
-        node("MatMul", ["yb", "back"], ["y1"]),
-    ]
-    back = weight(N, K, seed=7)
-    weights = {"wa": WA, "wb": WB, "back": back, "sizes": np.array([2, 3, K])}
-    model = build(nodes, {"b": (FLOAT, (2, 3, K))}, ["ya"], weights)
+    body = """r = Reshape (y1, sizes)
+        ya = MatMul (r, wa)
+        yb = MatMul (b, wb)
+        y1 = MatMul (yb, back)"""
+    weights = {"wa": WA, "wb": WB, "back": weight(N, K, seed=7), "sizes": np.array([2, 3, K])}
+    model = text(body, f"float[2, 3, {K}] b", "float[] ya", weights)
     done = convert(model, tmp_path)
     assert "nodes were put in the order in which they run" in done.report.notes
     feed = {"b": values(2, 3, K)}
@@ -164,32 +157,18 @@ def test_nodes_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", ["outside", "inside"])
 def test_a_branch_has_its_own(first: str, tmp_path: Path) -> None:
     """What is made in a branch that may not run is not there for others."""
-    inside = helper.make_graph(
-        [node("MatMul", ["a", "wb"], ["then"])], "then", [], [value_info("then")]
-    )
-    other = helper.make_graph(
-        [node("Identity", ["zeros"], ["else"])], "else", [], [value_info("else")]
-    )
     layers = [
-        node("MatMul", ["a", "wa"], ["ya"]),
-        node("If", ["c"], ["yb"], then_branch=inside, else_branch=other),
+        "[outer] ya = MatMul (a, wa)",
+        """yb = If (c) <then_branch = t () => (float[] o) { [inner] o = MatMul (a, wb) },
+                        else_branch = e () => (float[] p) { p = Identity (zeros) }>""",
     ]
-    model = build(
-        layers if first == "outside" else layers[::-1],
-        {"a": (FLOAT, NAMED), "c": (onnx.TensorProto.BOOL, ())},
-        ["ya", "yb"],
-        {"wa": WA, "wb": WB, "zeros": np.zeros((1, 1, N), np.float32)},
-    )
+    body = " ".join(layers if first == "outside" else layers[::-1])
+    weights = {"wa": WA, "wb": WB, "zeros": np.zeros((1, 1, N), np.float32)}
+    model = text(body, f"float[batch, length, {K}] a, bool c", BOTH, weights)
     done = convert(model, tmp_path)
-    assert done.outcome("ya_node").quantized and done.outcome("then_node").quantized
+    assert done.outcome("outer").quantized and done.outcome("inner").quantized
     for condition in (True, False):
-        feed = {"a": values(2, 3, K), "c": np.array(condition)}
-        for found, wanted, w in zip(run(done.path, feed), run(model, feed), (WA, WB), strict=True):
-            assert_close(found, wanted, INT8, sizes(w))
-
-
-def value_info(name: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, FLOAT, None)
+        assert_near(done, model, {"a": values(2, 3, K), "c": np.array(condition)})
 
 
 def test_target_native_knows_whose_shape_it_is(tmp_path: Path) -> None:
