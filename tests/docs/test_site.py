@@ -80,6 +80,7 @@ def test_a_result_reads_back_as_it_is_written(path: Path, tmp_path: Path) -> Non
     assert write(read(path), tmp_path).read_text() == path.read_text()
 
 
+@pytest.mark.slow
 def test_pictures_are_as_they_are_drawn() -> None:
     draw = script("pictures/draw.py")
     for name, picture in draw.PICTURES.items():
@@ -88,6 +89,7 @@ def test_pictures_are_as_they_are_drawn() -> None:
     assert drawn == {path.stem for path in plots.pictures()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", plots.drawn())
 def test_plots_are_of_the_committed_results(name: str) -> None:
     """Byte for byte where Matplotlib is of the release that drew them, else by their words."""

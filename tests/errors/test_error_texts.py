@@ -41,6 +41,7 @@ def test_an_error_says(path: Path, index: int, template: Path, tmp_path: Path) -
         assert found == case.answer, case.source
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_answers_alike(template: Path, tmp_path: Path) -> None:
     (case,) = (c for c in transcripts.read(FOLDER / "options.txt") if "quantise" in c.source)
     case.apart = True
