@@ -16,13 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from octavo.core import kernels
 from octavo.core.linear import Linear, linear_together
+from tests import fresh
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import assert_same_bits
+from tests.core.tables import assert_all_same, on_reference
 
 ROOT = Path(__file__).parents[1]
 SMALL = range(1, 11)
@@ -43,10 +46,10 @@ KINDS = {
     "rows": Kind(),
     "rows-residual": Kind(residual=True),
     "rows-affine": Kind(affine=True, activation="gelu"),
+    "float16": Kind(activation="tanh", residual=True, dtype="float16"),
     "groups": Kind(group=128, activation="silu"),
     "groups-residual": Kind(group=128, residual=True),
     "groups-affine": Kind(group=128, affine=True, residual=True),
-    "float16": Kind(activation="tanh", residual=True, dtype="float16"),
     "bfloat16-groups": Kind(group=128, activation="gelu_tanh", dtype="bfloat16"),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -61,8 +64,6 @@ def layer_of(kind: Kind, k: int, n: int) -> Linear:
 
 
 def inputs_of(kind: Kind, shape: Shape) -> tuple[np.ndarray, np.ndarray | None]:
-    import ml_dtypes
-
     m, k, n = shape
     dtype = ml_dtypes.bfloat16 if kind.dtype == "bfloat16" else np.dtype(kind.dtype)
     residual = random_rows(m, n).astype(dtype) if kind.residual else None
@@ -76,11 +77,7 @@ def output(kind: Kind, shape: Shape, threads: int = 1) -> np.ndarray:
 
 @functools.cache
 def reference(kind: Kind, shape: Shape) -> np.ndarray:
-    used = kernels.isa()
-    kernels.use_isa("reference")
-    y = output(kind, shape)
-    kernels.use_isa(used)
-    return y
+    return on_reference(lambda: output(kind, shape))  # type: ignore[no-any-return]
 
 
 def check(kind: Kind, shapes: list[Shape], threads: int = 1) -> None:
@@ -91,50 +88,65 @@ def check(kind: Kind, shapes: list[Shape], threads: int = 1) -> None:
             raise AssertionError(f"{kernels.isa()}, M, K, N = {shape}: {error}") from error
 
 
-# --- shapes ---
+# Enough work for more than one thread. Two threads share the first four out by columns, and in the
+# first two each quantizes all rows for itself; the others they share by rows.
+SHARED = [
+    (1, 1500, 1000),
+    (2, 1500, 517),
+    (17, 700, 333),
+    (63, 300, 200),
+    (64, 300, 200),
+    (131, 257, 129),
+]
+SHAPES: dict[str, list[Shape]] = {
+    "small": list(itertools.product(SMALL, SMALL, SMALL)),
+    "every K and N, with an M that runs through all": [
+        (EDGES[i * 4 % len(EDGES)], k, n)
+        for i, (k, n) in enumerate(itertools.product(EDGES, EDGES))
+    ],
+    "rows": [(m, 200, 100) for m in [*range(1, 36), 47, 48, 49, 64, 96, 97]],
+    # Tiles take some groups at a time; a last one may be short, and of one tile.
+    "groups": [(49, k, 40) for last in range(128, 1025, 128) for k in (last - 70, last)],
+    # More than a megabyte, with fewer products than it takes to ask for it, and with more.
+    "no cache holds the outputs": [(133, k, 2070) for k in (10, 60, 95, 97, 150)],
+}
+ALL_KINDS: list[Shape] = [
+    *((2, k, 17) for k in (32_639, 32_641, 65_280, 65_281)),
+    *[(50, 1, 1000), (100, 4, 100), (1, 3, 5000), (2000, 20, 5), (3000, 1, 1), (1, 2000, 1)],
+]
+EVERY = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 4
+"""Of SHAPES each kind takes every 4th from another first one; `make test-all` takes all."""
 
 
 @every_kind
-def test_small_shapes(isa: str, kind: Kind) -> None:
-    check(kind, list(itertools.product(SMALL, SMALL, SMALL)))
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+def test_shapes(isa: str, kind: Kind, shapes: list[Shape]) -> None:
+    check(kind, shapes[list(KINDS.values()).index(kind) % EVERY :: EVERY])
 
 
 @every_kind
-def test_powers_of_two_and_their_neighbours(isa: str, kind: Kind) -> None:
-    """Every K and N, with an M that runs through all."""
-    pairs = itertools.product(EDGES, EDGES)
-    check(kind, [(EDGES[i * 4 % len(EDGES)], k, n) for i, (k, n) in enumerate(pairs) if i % 2])
+def test_deep_shallow_wide_and_tall(isa: str, kind: Kind) -> None:
+    check(kind, ALL_KINDS)
 
 
 @every_kind
-def test_every_number_of_rows(isa: str, kind: Kind) -> None:
-    check(kind, [(m, 200, 100) for m in [*range(1, 36), 47, 48, 49, 64, 96, 97]])
+def test_every_number_of_threads(isa: str, kind: Kind) -> None:
+    check(kind, SHARED, threads=2)
+    check(kind, SHARED[::2], threads=3)
+    check(kind, SHARED[1::2], threads=7)
+    check(Kind(affine=True), [(3, 70_000, 33), (65, 33_000, 5)], threads=3)
 
 
-@every_kind
-def test_every_number_of_groups(isa: str, kind: Kind) -> None:
-    """Tiles take some groups at a time; a last one may be short, and of one tile."""
-    check(kind, [(49, k, 40) for last in range(128, 1025, 128) for k in (last - 70, last)])
-
-
-@every_kind
-@pytest.mark.parametrize("k", [32_639, 32_640, 32_641, 65_280, 65_281, 200_000])
-def test_deep(isa: str, kind: Kind, k: int) -> None:
-    check(kind, [(3, k, 17)] if k < 200_000 else [(2, k, 5)])
-
-
-@every_kind
-def test_shallow_wide_and_tall(isa: str, kind: Kind) -> None:
-    check(
-        kind,
-        [(50, 1, 1000), (100, 4, 100), (1, 3, 5000), (2000, 20, 5), (3000, 1, 1), (1, 2000, 1)],
-    )
-
-
-@every_kind
-def test_outputs_that_no_cache_holds(isa: str, kind: Kind) -> None:
-    """More than a megabyte, with fewer products than it takes to ask for it, and with more."""
-    check(kind, [(133, k, 2070) for k in (10, 60, 95, 97, 150)])
+@pytest.mark.parametrize("kind", [KINDS["rows"], KINDS["groups-affine"]], ids=["rows", "groups"])
+def test_threads_of_other_calls(isa: str, kind: Kind) -> None:
+    """Layers over one input, and over integers."""
+    kind = kind._replace(residual=False)
+    for m, k, n in SHARED:
+        layers, x = [layer_of(kind, k, n), layer_of(kind, k, 40)], inputs_of(kind, (m, k, n))[0]
+        wanted = [reference(kind, (m, k, n)), on_reference(lambda: layers[1](x, threads=1))]  # noqa: B023
+        assert_all_same(linear_together(layers, x, threads=2), wanted)
+        given = kernels.quantize_rows(x, kind.group)
+        assert_same_bits(layers[0].quantized(*given, threads=2), wanted[0])
 
 
 @pytest.mark.parametrize(
@@ -147,24 +159,18 @@ def test_activations(isa: str, activation: str) -> None:
     bias = np.concatenate([x, special, np.linspace(-30, 30, 9001, dtype=np.float32)])
     # Without inputs a layer is the activation of its bias.
     layer = Linear.from_packed(packed(random_layer(bias.size, 0)).weight, bias, activation)
-    found = layer(np.empty((1, 0), np.float32))
-    kernels.use_isa("reference")
-    expected = layer(np.empty((1, 0), np.float32))
-    kernels.use_isa(isa)
-    assert_same_bits(found, expected)
+    nothing = np.empty((1, 0), np.float32)
+    assert_same_bits(layer(nothing), on_reference(lambda: layer(nothing)))
 
 
-def test_rows_that_are_not_finite(isa: str) -> None:
-    for kind in (Kind(), Kind(group=128, affine=True)):
-        for m, k, n in [(1, 64, 16), (7, 300, 40), (40, 129, 70), *SHARED]:
-            layer, x = layer_of(kind, k, n), random_rows(m, k)
-            x[m // 2, k // 3], x[0, k - 1] = np.inf, np.nan
-            found = [layer(x, threads=threads) for threads in (1, 2)]
-            kernels.use_isa("reference")
-            expected = layer(x, threads=1)
-            kernels.use_isa(isa)
-            for y in found:
-                assert_same_bits(y, expected)
+@pytest.mark.parametrize("kind", [Kind(), Kind(group=128, affine=True)], ids=["rows", "groups"])
+def test_rows_that_are_not_finite(isa: str, kind: Kind) -> None:
+    for m, k, n in [(1, 64, 16), (7, 300, 40), (40, 129, 70), *SHARED]:
+        layer, x = layer_of(kind, k, n), random_rows(m, k)
+        x[m // 2, k // 3], x[0, k - 1] = np.inf, np.nan
+        expected = on_reference(lambda: layer(x, threads=1))  # noqa: B023
+        for threads in (1, 2):
+            assert_same_bits(layer(x, threads=threads), expected)
 
 
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0xFFFFFFFF])
@@ -178,54 +184,19 @@ def test_one_value_that_is_not_finite_is_seen_wherever_it_lies(isa: str, bits: i
     assert np.isfinite(y[k]).all()
 
 
-# --- threads ---
-
-# Enough work for more than one thread. Two threads share the first four out by columns, and in the
-# first two each quantizes all rows for itself; the others they share by rows.
-SHARED = [
-    (1, 1500, 1000),
-    (2, 1500, 517),
-    (17, 700, 333),
-    (63, 300, 200),
-    (64, 300, 200),
-    (131, 257, 129),
-]
-
-
-@every_kind
-@pytest.mark.parametrize("threads", [2, 3, 7])
-def test_every_number_of_threads(isa: str, kind: Kind, threads: int) -> None:
-    check(kind, SHARED, threads)
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-@every_kind
-def test_threads_of_other_calls(isa: str, kind: Kind, threads: int) -> None:
-    """Layers over one input, and over integers."""
-    for m, k, n in SHARED:
-        layers, x = [layer_of(kind, k, n), layer_of(kind, k, 40)], inputs_of(kind, (m, k, n))[0]
-        one = linear_together(layers, x, threads=1)
-        for found, wanted in zip(linear_together(layers, x, threads=threads), one, strict=True):
-            assert_same_bits(found, wanted)
-        given = kernels.quantize_rows(x, kind.group)
-        found = layers[0].quantized(*given, threads=threads)
-        assert_same_bits(found, layers[0].quantized(*given, threads=1))
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_of_deep_rows(isa: str, threads: int) -> None:
-    check(Kind(affine=True), [(3, 70_000, 33), (65, 33_000, 5)], threads)
-
-
-def test_threads_of_a_layer_that_does_not_say(isa: str) -> None:
-    kernels.set_num_threads(3)
-    assert kernels.num_threads() == 3
-    check(Kind(), SHARED[:3], 0)
-    with pytest.raises(ValueError, match="threads: 0 must be at least 1"):
+def test_threads_of_a_layer_that_does_not_say() -> None:
+    before = kernels.num_threads()
+    try:
+        kernels.set_num_threads(3)
+        assert kernels.num_threads() == 3
+        check(Kind(), SHARED[:3], 0)
+    finally:
+        kernels.set_num_threads(before)
+    with pytest.raises(ValueError, match="threads: 0"):
         kernels.set_num_threads(0)
 
 
-def test_python_threads_call_at_once(isa: str) -> None:
+def test_python_threads_call_at_once() -> None:
     shapes = [*SHARED, (5, 5, 5), (1, 64, 64), (2, 40_000, 5)]
     expected = {shape: reference(Kind(affine=True), shape) for shape in shapes}
 
@@ -236,9 +207,6 @@ def test_python_threads_call_at_once(isa: str) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
-
-
-# --- the host's floating-point modes ---
 
 
 @contextmanager
@@ -295,29 +263,29 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.skipif(not KNOWS_MODES, reason="the modes' numbers are x86-64's and aarch64's")
+knows_modes = pytest.mark.skipif(
+    not KNOWS_MODES, reason="the modes' numbers are x86-64's and aarch64's"
+)
+
+
+@knows_modes
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_hosts_modes_change_nothing(isa: str, mode: Callable[[], Any], threads: int) -> None:
+def test_the_hosts_modes_change_nothing(mode: Callable[[], Any]) -> None:
     for kind in KINDS.values():
-        deep = [] if kind.group else [(2, 33_000, 5)]
-        for m, k, n in [(5, 300, 40), (64, 150, 150), *deep]:
-            layer = layer_of(kind, k, n)
-            x, residual = inputs_of(kind, (m, k, n))
+        for m, k, n in [(5, 300, 40), (64, 150, 150), *([] if kind.group else [(2, 33_000, 5)])]:
+            layer, (x, residual) = layer_of(kind, k, n), inputs_of(kind, (m, k, n))
             x = x * x.dtype.type(1e-3) if kind.dtype == "float32" else x
-            plain = layer(x, residual, threads=1)
-            rows = kernels.quantize_rows(x, kind.group)
-            out = np.empty_like(plain)
+            plain, rows = layer(x, residual, threads=1), kernels.quantize_rows(x, kind.group)
+            outs = [np.empty_like(plain) for _ in range(2)]
             with mode():
-                layer(x, residual, out=out, threads=threads)
+                for threads, out in enumerate(outs, 1):
+                    layer(x, residual, out=out, threads=threads)
                 again = kernels.quantize_rows(x, kind.group)
-            assert_same_bits(out, plain)
-            for a, b in zip(again, rows, strict=True):
-                assert_same_bits(a, b)
+            assert_all_same([*outs, *again], [plain, plain, *rows])
 
 
-@pytest.mark.skipif(not KNOWS_MODES, reason="the modes' numbers are x86-64's and aarch64's")
-def test_subnormal_outputs_survive_flushing(isa: str) -> None:
+@knows_modes
+def test_subnormal_outputs_survive_flushing() -> None:
     weight = random_layer(40, 30, bias=False)
     tiny = type(weight)(weight.q, weight.scale * np.float32(1e-38))
     layer, x = packed(tiny), random_rows(9, 30)
@@ -329,8 +297,6 @@ def test_subnormal_outputs_survive_flushing(isa: str) -> None:
     assert_same_bits(out, plain)
 
 
-# --- processes ---
-
 PRELUDE = """
 import json, os, sys
 import numpy as np
@@ -341,53 +307,65 @@ from tests.core.layers import packed, random_layer, random_rows
 
 
 def python(code: str, **environment: str) -> str:
+    """Of a cold interpreter: the core without PyTorch, or with what OpenMP reads as it loads."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + code],
         capture_output=True,
         text=True,
         cwd=ROOT,
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_environment_chooses_the_instruction_set(isa: str) -> None:
+def test_the_environment_chooses_the_instruction_set() -> None:
+    """Each child of one process makes its first call with another OCTAVO_ISA."""
     code = """
-assert "torch" not in sys.modules
-y = packed(random_layer(17, 100))(random_rows(5, 100))
-print(json.dumps([kernels.isa(), y.view(np.int32).tolist()]))
-"""
-    name, bits = json.loads(python(code, OCTAVO_ISA=isa))
-    assert name == isa
-    assert bits == reference(Kind(), (5, 100, 17)).view(np.int32).tolist()
-
-
-def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_what_is() -> None:
-    code = """
-x = random_rows(5, 100)
 large = np.ones((2048, 2048), np.int8)  # for several threads
 layer = lambda: packed(random_layer(17, 100))
-for call in (kernels.isa, lambda: kernels.pack(large), layer, lambda: kernels.quantize_rows(x)):
-    try:
-        call()
-    except ValueError as error:
-        print(error)
-kernels.use_isa("reference")
-layer()(x)
+x = random_rows(5, 100)
+
+def first(name):
+    os.environ["OCTAVO_ISA"] = name
+    y = layer()(x)
+    print(json.dumps([kernels.isa(), y.view(np.int32).tolist()]), flush=True)
+
+def refused(name):
+    os.environ["OCTAVO_ISA"] = name
+    calls = kernels.isa, lambda: kernels.pack(large), layer, lambda: kernels.quantize_rows(x)
+    for call in calls:
+        try:
+            call()
+        except ValueError as error:
+            print(json.dumps(str(error)), flush=True)
+    kernels.use_isa("reference")
+    layer()(x)
+
+for name in (*sys.argv[1:], ""):
+    child = os.fork()
+    if not child:
+        (refused if name == "sse9" else first)(name)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, name
+assert "torch" not in sys.modules
 """
-    said = python(code, OCTAVO_ISA="sse9").splitlines()
-    assert len(said) == 4
-    assert set(said) == {said[0]}
-    assert said[0].startswith("OCTAVO_ISA is 'sse9': this processor runs ")
-    assert all(name in said[0] for name in kernels.isas())
-    with pytest.raises(ValueError, match=r"is 'neon9': this processor runs .*reference"):
-        kernels.use_isa("neon9")
-    with pytest.raises(ValueError, match=r"is 'neon9': this processor runs .*reference"):
-        kernels.peak_gops("neon9", 0.001)
-    assert python("print(kernels.isa())", OCTAVO_ISA="").strip() == kernels.isas()[0]
+    names = kernels.isas()
+    said = python(code.replace("sys.argv[1:]", repr((*names, "sse9"))))
+    found = [json.loads(line) for line in said.splitlines()]
+    refusals, (fastest, _) = found[len(names) : -1], found[-1]
+    for name, (used, bits) in zip(names, found[: len(names)], strict=True):
+        assert used == name
+        assert bits == reference(Kind(), (5, 100, 17)).view(np.int32).tolist()
+    assert refusals == [refusals[0]] * 4
+    assert refusals[0].startswith("OCTAVO_ISA is 'sse9': this processor runs ")
+    assert all(name in refusals[0] for name in names)
+    assert fastest == names[0]
+    for call in (kernels.use_isa, lambda name: kernels.peak_gops(name, 0.001)):
+        with pytest.raises(ValueError, match=r"'neon9'.*reference"):
+            call("neon9")
 
 
 def test_our_pool_gives_the_same_bits_and_lives_through_forks() -> None:
@@ -419,9 +397,9 @@ print("ok")
     assert python(code).strip() == "ok"
 
 
-@pytest.mark.parametrize("most", ["8", "2", "1"])
+@pytest.mark.parametrize("most", ["2", "1"])
 def test_beside_pytorch_the_threads_are_its_own(most: str) -> None:
-    """However many of those that are asked for come."""
+    """However few of those that are asked for come."""
     pytest.importorskip("torch")
     code = """
 import torch
@@ -467,8 +445,10 @@ Conv2d.from_float(ones(16, 16, 3, 3), ones(16))(ones(1, 16, 9, 9))
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("first_call", FIRST_CALLS.values(), ids=FIRST_CALLS)
-def test_import_and_first_call_take_less_than_50_ms(tmp_path: Path, first_call: str) -> None:
-    """Of processor time, beyond numpy's own: other programs may be busy. Compiled, as installed."""
+def test_import_and_first_call_take_less_than_50_ms(
+    compiled: dict[str, str], first_call: str
+) -> None:
+    """Of processor time, beyond numpy's own: other programs may be busy."""
     code = f"""
 import time
 import numpy as np
@@ -479,16 +459,19 @@ from octavo.core import kernels
 {first_call}
 print(time.process_time() - start)
 """
-    run = [sys.executable, "-c", code]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
-    times = [
-        float(subprocess.check_output(run, text=True, cwd=ROOT, env=environment)) for _ in range(6)
-    ]
+    times: list[float] = []
+    while min(times, default=1.0) >= 0.05 and len(times) < 6:
+        run = [sys.executable, "-c", code]
+        times.append(float(subprocess.check_output(run, text=True, cwd=ROOT, env=compiled)))
     assert min(times) < 0.05, times
 
 
-# --- the run says what ran ---
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose modules stay compiled, as those of an installed package are."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return environment | {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("compiled"))}
+
 
 ONE_TEST = """
 import pytest
@@ -499,6 +482,16 @@ def test_kernel(isa):
 """
 
 
+def run_of(folder: Path, test: str, *workers: str) -> subprocess.CompletedProcess[str]:
+    """A run of pytest beside this suite's conftest, of one test file."""
+    (folder / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
+    (folder / "test_one.py").write_text(test)
+    code = "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    options = ("-q", "-p", "no:cacheprovider", *workers)
+    return fresh.python(code, *options, env=environment, cwd=folder, check=False)
+
+
 @pytest.mark.parametrize(
     ("forgotten", "workers"),
     [([], []), (["reference"], []), (["reference"], ["-p", "xdist", "-n", "2"])],
@@ -507,17 +500,7 @@ def test_kernel(isa):
 def test_a_run_that_leaves_an_instruction_set_out_fails(
     tmp_path: Path, forgotten: list[str], workers: list[str]
 ) -> None:
-    (tmp_path / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
-    (tmp_path / "test_one.py").write_text(ONE_TEST.format(skipped=forgotten))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        check=False,
-    )
+    done = run_of(tmp_path, ONE_TEST.format(skipped=forgotten), *workers)
     ran = ", ".join(name for name in kernels.isas() if name not in forgotten) or "none"
     assert f"kernel instruction sets run: {ran}; absent on this CPU: " in done.stdout
     message = "FAILED: this CPU has reference, and no kernel test ran on it"
@@ -528,16 +511,7 @@ def test_a_run_fails_where_octavo_does_not_find_what_the_processor_has(tmp_path:
     lost = kernels.isas()[0]
     if lost == "reference":
         pytest.skip("NOT TESTED: this processor has no instruction set that could be lost")
-    (tmp_path / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
     blind = f"from octavo.core import kernels\nkernels.isas = lambda: {kernels.isas()[1:]!r}\n"
-    (tmp_path / "test_one.py").write_text(blind + ONE_TEST.format(skipped=[]))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        check=False,
-    )
+    done = run_of(tmp_path, blind + ONE_TEST.format(skipped=[]))
     assert f"FAILED: this CPU has {lost}, and no kernel test ran on it" in done.stdout
     assert done.returncode == 1

@@ -48,25 +48,29 @@ HEADS = X.transpose(1, 2)
 IDS = torch.randint(0, 7, (2, 5), generator=torch.Generator().manual_seed(1))
 PLACES = torch.randint(5, 37, (1, 70, 40), generator=torch.Generator().manual_seed(1))
 
+
+def view(name: str, x: Tensor, *arguments: Any) -> Case:
+    """A step whose arguments are those of the tensor's method of its name."""
+    return Case(
+        (x,),
+        lambda p, v: getattr(p, name)(v[0], *arguments),
+        lambda x: getattr(x, name)(*arguments),
+    )
+
+
 VIEWS = {
-    "reshape": Case(
-        (X,), lambda p, v: p.reshape(v[0], (2, -1, 32)), lambda x: x.reshape(2, -1, 32)
-    ),
-    "reshape-strided": Case(
-        (HEADS,), lambda p, v: p.reshape(v[0], (2, 20, 8)), lambda x: x.reshape(2, 20, 8)
-    ),
-    "reshape-splits": Case(
-        (HEADS,),
-        lambda p, v: p.reshape(v[0], (2, 2, 2, 5, 4, 2)),
-        lambda x: x.reshape(2, 2, 2, 5, 4, 2),
-    ),
+    "reshape": view("reshape", X, (2, -1, 32)),
+    "reshape-strided": view("reshape", HEADS, (2, 20, 8)),
+    "reshape-splits": view("reshape", HEADS, (2, 2, 2, 5, 4, 2)),
+    "permute": view("permute", X, (3, 0, 2, 1)),
+    "expand": view("expand", X[:, :, :1], (3, -1, 5, 4, -1)),
+    "unsqueeze": view("unsqueeze", X, -2),
+    "squeeze": view("squeeze", X[:, :1], 1),
+    "contiguous": view("contiguous", HEADS),
     "reshape-size": Case(
         (X,),
         lambda p, v: p.reshape(v[0], (p.compute("mul", p.size(v[0], 0), p.size(v[0], 1)), 32)),
         lambda x: x.reshape(10, 32),
-    ),
-    "permute": Case(
-        (X,), lambda p, v: p.permute(v[0], (3, 0, 2, 1)), lambda x: x.permute(3, 0, 2, 1)
     ),
     "slice": Case((X,), lambda p, v: p.slice(v[0], 1, 1, -1, 2), lambda x: x[:, 1:-1:2]),
     "slice-open": Case((X,), lambda p, v: p.slice(v[0], -1, 3, None), lambda x: x[..., 3:]),
@@ -75,14 +79,6 @@ VIEWS = {
     ),
     "slice-beyond": Case((X,), lambda p, v: p.slice(v[0], 1, 4, 99), lambda x: x[:, 4:99]),
     "slice-nothing": Case((X,), lambda p, v: p.slice(v[0], 1, 4, 2), lambda x: x[:, 4:2]),
-    "expand": Case(
-        (X[:, :, :1],),
-        lambda p, v: p.expand(v[0], (3, -1, 5, 4, -1)),
-        lambda x: x.expand(3, -1, 5, 4, -1),
-    ),
-    "unsqueeze": Case((X,), lambda p, v: p.unsqueeze(v[0], -2), lambda x: x.unsqueeze(-2)),
-    "squeeze": Case((X[:, :1],), lambda p, v: p.squeeze(v[0], 1), lambda x: x.squeeze(1)),
-    "contiguous": Case((HEADS,), lambda p, v: p.contiguous(v[0]), lambda x: x.contiguous()),
 }
 
 LAYER = Linear.from_float(np.random.default_rng(0).standard_normal((48, 32)).astype(np.float32))

@@ -1,17 +1,16 @@
-"""Each field of an attention against its float64 statement, on every table."""
+"""Each field of an attention against its float64 statement."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from octavo.core import kernels
 from octavo.core.attention import attention
 from tests.core.attention_statement import Fields, random
 from tests.core.statement import assert_same_bits
+from tests.core.tables import on_every_table
 
 
 def noise(*shape: int) -> np.ndarray:
@@ -112,28 +111,15 @@ fields = pytest.mark.parametrize("x", FIELDS.values(), ids=FIELDS)
 
 
 @fields
-def test_it_computes_what_is_stated(isa: str, x: Fields) -> None:
-    np.testing.assert_allclose(x.run(), x.stated(), rtol=2e-5, atol=3e-6)
-
-
-@fields
-def test_every_table_and_number_of_threads_gives_the_same_bits(x: Fields) -> None:
-    before = kernels.isa()
-    try:
-        kernels.use_isa("reference")
-        expected = x.run()
-        for name, threads in itertools.product(kernels.isas(), (1, 2, 3)):
-            kernels.use_isa(name)
-            assert_same_bits(x.run(threads), expected)
-    finally:
-        kernels.use_isa(before)
+def test_every_table_computes_what_is_stated(x: Fields) -> None:
+    np.testing.assert_allclose(on_every_table(x.run), x.stated(), rtol=2e-5, atol=3e-6)
 
 
 EDGES = (*range(1, 11), 15, 16, 17, 31, 33, 63, 64, 65)
 
 
 @pytest.mark.parametrize("queries", EDGES)
-def test_all_edges_of_tiles(isa: str, queries: int) -> None:
+def test_all_edges_of_tiles(queries: int) -> None:
     """A column's or a key's place in tiles and lanes changes nothing but its place."""
     for keys, depth in ((3, 5), (16, 16), (21, 40), (257, 64), (6, 130)):
         x = random(1, 2, queries, keys, depth, value_depth=queries)
@@ -141,7 +127,7 @@ def test_all_edges_of_tiles(isa: str, queries: int) -> None:
 
 
 @pytest.mark.parametrize("queries", [3, 30])
-def test_an_item_does_not_depend_on_the_batch(isa: str, queries: int) -> None:
+def test_an_item_does_not_depend_on_the_batch(queries: int) -> None:
     x = random(3, 4, queries, 300, 16, kv_heads=2, causal=True, offset=280)
     last = replace(x, q=x.q[2:], k=x.k[2:], v=x.v[2:])
     assert_same_bits(x.run(2)[2:], last.run())
@@ -149,7 +135,7 @@ def test_an_item_does_not_depend_on_the_batch(isa: str, queries: int) -> None:
 
 @pytest.mark.parametrize("queries", [3, 70])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stays_with_its_query(isa: str, queries: int, value: float) -> None:
+def test_what_is_not_finite_stays_with_its_query(queries: int, value: float) -> None:
     x = random(1, 1, queries, 300, 16)
     q = x.q.copy()
     q[0, 0, 1, 3] = value
@@ -159,7 +145,7 @@ def test_what_is_not_finite_stays_with_its_query(isa: str, queries: int, value: 
 
 
 @pytest.mark.parametrize("queries", [2, 20])
-def test_a_bias_of_the_least_number_everywhere_is_the_mean(isa: str, queries: int) -> None:
+def test_a_bias_of_the_least_number_everywhere_is_the_mean(queries: int) -> None:
     """As exporters write a query that sees nothing; a bias of -infinity everywhere is NaN."""
     x = random(1, 2, queries, 300, 16, bias=np.full(300, np.finfo(np.float32).min))
     mean = np.broadcast_to(x.v.astype(np.float64).mean(2, keepdims=True), x.v[:, :, :queries].shape)
@@ -176,36 +162,16 @@ def test_a_bias_of_the_least_number_everywhere_is_the_mean(isa: str, queries: in
         "chunks that the mask hides",
     ],
 )
-def test_rows_without_keys_are_zero(isa: str, name: str) -> None:
+def test_rows_without_keys_are_zero(name: str) -> None:
     x = FIELDS[name]
     empty = ~x.stated().any(-1)
     assert empty.any()
     assert not x.run()[empty].any()
 
 
-def test_arrays_take_the_same_fields(isa: str) -> None:
+def test_arrays_take_the_same_fields() -> None:
     options = {"causal": True, "offset": 15, "window": 9, "softcap": 2.0, "sinks": sinks(4)}
     x = random(2, 4, 6, 21, 8, kv_heads=2, **options)
     flat = (a.swapaxes(1, 2).reshape(*(a.shape[0], a.shape[2]), -1) for a in (x.q, x.k, x.v))
     found = attention(*flat, 4, x.scale, kv_heads=2, **options)
     assert_same_bits(found.reshape(2, 6, 4, 8).swapaxes(1, 2), x.run())
-
-
-@pytest.mark.parametrize(
-    "change,message",
-    [
-        ({"kv_heads": 3}, "kv_heads: needs a number that divides 4 heads, not 3"),
-        ({"kv_heads": 2.0}, "kv_heads: needs an int"),
-        ({"kv_heads": 2}, r"k: needs shape \(2, 'S', 8\), as q, not \(2, 6, 16\)"),
-        ({"offset": 1.5}, "offset: needs an int"),
-        ({"window": -1}, "window: needs an int of 0 or more, not -1"),
-        ({"sinks": np.zeros(3, np.float32)}, r"sinks: needs shape \[4\]"),
-        ({"softcap": -1.0}, "softcap: needs a number of 0 or more"),
-        ({"softcap": float("nan")}, "softcap: needs a number of 0 or more"),
-    ],
-    ids=str,
-)
-def test_fields_that_do_not_fit(change: dict[str, object], message: str) -> None:
-    given = {n: np.zeros((2, 6, 16), np.float32) for n in "qkv"}
-    with pytest.raises((TypeError, ValueError), match=message):
-        attention(*given.values(), 4, **change)  # type: ignore[arg-type]

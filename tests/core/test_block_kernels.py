@@ -5,17 +5,15 @@ Each is compared with its statement in NumPy, and is the same bits on every tabl
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from octavo import _native
-from octavo.core import kernels
 from octavo.core.linear import Linear
 from tests.core.statement import ACTIVATIONS, assert_same_bits
+from tests.core.tables import on_every_table
 
 Array = np.ndarray[Any, Any]
 KIND = {"layer": 0, "rms": 1}
@@ -28,17 +26,6 @@ def address(x: Array | None) -> int:
 
 def draw(*shape: int) -> Array:
     return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
-
-
-def on_every_table(compute: Callable[[int], list[Array]]) -> Iterator[list[Array]]:
-    """What `compute(threads)` gives on each table and for each number of threads."""
-    before = kernels.isa()
-    try:
-        for name, threads in itertools.product(kernels.isas(), (1, 2, 3)):
-            kernels.use_isa(name)
-            yield compute(threads)
-    finally:
-        kernels.use_isa(before)
 
 
 def norm(
@@ -69,25 +56,16 @@ def norm_stated(kind: str, x: Array, weight: Array | None, bias: Array | None) -
 
 @pytest.mark.parametrize("columns", [1, 7, 16, 31, 48, 100, 1025])
 @pytest.mark.parametrize("kind", KIND)
-@pytest.mark.parametrize("weight", [True, False], ids=["weight", "no weight"])
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("weight,bias", [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize("residual", ["", "kept", "dropped"])
 def test_norms(kind: str, columns: int, weight: bool, bias: bool, residual: str) -> None:
     x, y = draw(9, columns), 2 * draw(9, columns)[::-1].copy()
-    gain, shift = (
-        (draw(columns) if weight else None),
-        (draw(columns)[::-1].copy() if bias else None),
-    )
-    added = y if residual else None
-    total = x + y if residual else x
-    every = [*on_every_table(lambda t: norm(kind, x, gain, shift, added, residual == "kept", t))]
-    found = every[0]
+    gain, shift = (draw(columns) if weight else None, draw(columns)[::-1].copy() if bias else None)
+    added, total = (y, x + y) if residual else (None, x)
+    found = on_every_table(lambda t: norm(kind, x, gain, shift, added, residual == "kept", t))
     np.testing.assert_allclose(found[0], norm_stated(kind, total, gain, shift), atol=3e-5, rtol=0)
     if residual == "kept":
         assert_same_bits(found[1], total)
-    for other in every[1:]:
-        for a, b in zip(other, found, strict=True):
-            assert_same_bits(a, b)
 
 
 def rotary(
@@ -139,14 +117,12 @@ def test_rotary(interleaved: bool, each: bool, width: int, turned: int, items: i
     x = draw(2, 5, 3, width).transpose(0, 2, 1, 3)  # heads of rows, as linear layers leave them
     count = turned if each else turned // 2
     cos, sin = draw(items, 5, count), draw(items, 5, count)[::-1].copy()
-    every = [*on_every_table(lambda t: [rotary(x, cos, sin, turned, interleaved, each, threads=t)])]
+    found = on_every_table(lambda t: rotary(x, cos, sin, turned, interleaved, each, threads=t))
     stated = rotary_stated(x, cos, sin, interleaved, each)
-    np.testing.assert_allclose(every[0][0], stated, atol=2e-6, rtol=0)
-    for (other,) in every[1:]:
-        assert_same_bits(other, every[0][0])
+    np.testing.assert_allclose(found, stated, atol=2e-6, rtol=0)
 
 
-def test_rows_of_rotary_have_positions(isa: str) -> None:
+def test_rows_of_rotary_have_positions() -> None:
     x, cos, sin = draw(2, 3, 4, 16), draw(1, 50, 8), draw(1, 50, 8)[:, ::-1].copy()
     positions = np.random.default_rng(0).integers(0, 50, (2, 4))
     found = rotary(x, cos, sin, 16, False, False, positions=positions)
@@ -166,7 +142,7 @@ def gated(first: Linear, word: str, second: Linear, x: Array, threads: int = 1) 
 
 @pytest.mark.parametrize("word", GATES)
 @pytest.mark.parametrize("group", [0, 128])
-@pytest.mark.parametrize("rows,k,n", [(1, 64, 48), (1, 200, 33), (5, 129, 100), (70, 300, 700)])
+@pytest.mark.parametrize("rows,k,n", [(1, 64, 48), (1, 200, 33), (5, 129, 100), (70, 300, 300)])
 def test_gated_layers(word: str, group: int, rows: int, k: int, n: int) -> None:
     """The product of two layers' outputs, bit for bit."""
     x = draw(rows, k)
@@ -175,13 +151,12 @@ def test_gated_layers(word: str, group: int, rows: int, k: int, n: int) -> None:
     )
     activated = Linear.from_packed(first.weight, first.bias, word)
     expected = activated(x) * second(x)
-    for (found,) in on_every_table(lambda t: [gated(first, word, second, x, t)]):
-        assert_same_bits(found, expected)
+    assert_same_bits(on_every_table(lambda t: gated(first, word, second, x, t)), expected)
     stated = ACTIVATIONS[word](first(x).astype(np.float64)) * second(x)
     np.testing.assert_allclose(expected, stated, atol=1e-5)
 
 
-def test_gated_layers_of_many_inputs(isa: str) -> None:
+def test_gated_layers_of_many_inputs() -> None:
     """Whose sums do not fit int32."""
     x = draw(3, 33_000)
     layers = [Linear.from_float(draw(5, 33_000)[:: 1 - 2 * i], draw(5)) for i in range(2)]

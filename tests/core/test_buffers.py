@@ -106,16 +106,12 @@ def test_any_buffer_gives_what_the_array_gives(use: Callable[[Wrap], Any], wrap:
         assert_same_bits(mine, other)
 
 
-def test_a_row_of_pythons_own_array() -> None:
+def test_a_row_of_pythons_own_array_and_an_output_that_is_returned_as_it_came() -> None:
     made = Linear.from_float(W)
     assert_same_bits(made(array("f", X[0].tolist())), made(X[0]))
-
-
-def test_an_output_is_returned_as_it_came() -> None:
-    kind, weights = recurrent(Lstm, 4)
-    out = Foreign(np.zeros((5, 3, 8), np.float32))
-    assert kind.from_float(weights, hidden_size=8)(SEQUENCE, out=out)[0] is out
-    assert out.array.any()
+    out = Foreign(np.zeros((4, 20), np.float32))
+    assert made(X, out=out) is out
+    assert_same_bits(out.array, made(X))
 
 
 def test_bfloat16_through_dlpack() -> None:
@@ -148,9 +144,8 @@ def test_bfloat16_without_its_numpy_type_says_so(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("x", [[1.0], "text", object(), 3.0], ids=lambda x: type(x).__name__)
 def test_what_is_no_buffer_says_so(x: Any) -> None:
-    wanted = "needs a NumPy array, a PyTorch tensor, an object with __dlpack__ or a buffer"
     for call in (Linear.from_float(W), Linear.from_float, Embedding.from_float, kernels.pack):
-        with pytest.raises(TypeError, match=rf"^\w+: is a {type(x).__name__}; {wanted}"):
+        with pytest.raises(TypeError, match=rf"^\w+: is a {type(x).__name__}; needs a NumPy array"):
             call(x)
 
 

@@ -1,14 +1,12 @@
-"""Attention in float32: against its float64 statement, with biases and masks, on every table."""
+"""Attention of arrays: against its float64 statement, with biases and masks."""
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
-from octavo.core import kernels
 from octavo.core.attention import attention
 from octavo.graph.rewrite.attention import reference
 from tests.core.attention_cases import CASES, Case, operands
@@ -29,33 +27,16 @@ def masked(case: Case, shape: tuple[int, ...]) -> tuple[dict[str, np.ndarray], n
 
 
 @cases
-def test_it_computes_what_is_stated(isa: str, case: Case) -> None:
+def test_it_computes_what_is_stated(case: Case) -> None:
     x = operands(case)
     exact = reference(x["Q"], x["K"], x["V"], case.heads, 1 / np.sqrt(case.depth), x.get("bias"))
     np.testing.assert_allclose(run(case, x), exact, rtol=2e-5, atol=2e-6)
 
 
-@cases
-def test_every_table_and_number_of_threads_gives_the_same_bits(case: Case) -> None:
-    x, before = operands(case), kernels.isa()
-    shown = masked(case, (case.batch, 1, case.queries, case.keys))[1]
-    try:
-        kernels.use_isa("reference")
-        expected = run(case, x)
-        hidden = attention(x["Q"], x["K"], x["V"], case.heads, mask=shown)
-        for name, threads in itertools.product(kernels.isas(), (1, 2, 3)):
-            kernels.use_isa(name)
-            assert_same_bits(run(case, x, threads=threads), expected)
-            found = attention(x["Q"], x["K"], x["V"], case.heads, mask=shown, threads=threads)
-            assert_same_bits(found, hidden)
-    finally:
-        kernels.use_isa(before)
-
-
 @pytest.mark.parametrize(
     "shape", [(2, 1, 1, 33), (1, 1, 70, 33), (2, 3, 70, 33), (70, 33), (33,), (2, 1, 70, 1)]
 )
-def test_a_mask_is_a_bias_of_minus_infinity(isa: str, shape: tuple[int, ...]) -> None:
+def test_a_mask_is_a_bias_of_minus_infinity(shape: tuple[int, ...]) -> None:
     case = Case(2, 3, 70, 33, 20, 17)
     x, mask = masked(case, shape)
     x["bias"] = np.where(mask, 0, -np.inf).astype(np.float32)
@@ -64,7 +45,7 @@ def test_a_mask_is_a_bias_of_minus_infinity(isa: str, shape: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_queries_without_any_key_are_zero(isa: str, alike: bool) -> None:
+def test_queries_without_any_key_are_zero(alike: bool) -> None:
     case = Case(2, 3, 70, 9, 8, 5)
     x, mask = masked(case, (2, 3, 70, 9))
     if alike:
@@ -80,15 +61,14 @@ def test_queries_without_any_key_are_zero(isa: str, alike: bool) -> None:
     assert zero == set(empty)
 
 
-def test_a_scale_of_ones_own(isa: str) -> None:
-    case = CASES[1]
-    x = operands(case)
-    exact = reference(x["Q"], x["K"], x["V"], case.heads, 0.7, x["bias"])
-    np.testing.assert_allclose(run(case, x, scale=0.7), exact, rtol=2e-5, atol=2e-6)
+def test_a_scale_of_ones_own() -> None:
+    x = operands(CASES[1])
+    exact = reference(x["Q"], x["K"], x["V"], CASES[1].heads, 0.7, x["bias"])
+    np.testing.assert_allclose(run(CASES[1], x, scale=0.7), exact, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("queries,keys,batch", [(0, 4, 1), (3, 0, 1), (3, 4, 0)])
-def test_nothing_to_attend(isa: str, queries: int, keys: int, batch: int) -> None:
+def test_nothing_to_attend(queries: int, keys: int, batch: int) -> None:
     case = Case(batch, 2, queries, keys, 4, 4)
     y = run(case, operands(case))
     assert y.shape == (batch, queries, 8)
@@ -96,24 +76,32 @@ def test_nothing_to_attend(isa: str, queries: int, keys: int, batch: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "change,message",
+    "change,named",
     [
         ({"q": np.zeros((2, 5, 13))}, "q: needs float32"),
         ({"q": np.zeros((2, 5, 13), np.float32)}, r"q: needs shape .* 4 heads.*\(2, 5, 13\)"),
         ({"k": np.zeros((3, 6, 16), np.float32)}, r"k: needs shape \(2, 'S', 16\), as q"),
-        ({"v": np.zeros((2, 7, 16), np.float32)}, r"v: needs shape \(2, 6, 'heads \* V'\), as k"),
-        ({"heads": 0}, "a multiple of 0 heads"),
+        ({"v": np.zeros((2, 7, 16), np.float32)}, r"v: needs shape .*, as k"),
+        ({"heads": 0}, "0 heads"),
         ({"heads": 4.0}, "heads: needs an int"),
-        ({"scale": "1"}, "scale: needs a float or None, not '1'"),
+        ({"scale": "1"}, "scale: needs a float or None"),
         ({"bias": np.zeros((2, 4, 5, 7), np.float32)}, r"bias: .* broadcasts to \(2, 4, 5, 6\)"),
-        ({"mask": np.zeros((3, 6), bool)}, r"mask: .* broadcasts to \(2, 4, 5, 6\), not \(3, 6\)"),
+        ({"mask": np.zeros((3, 6), bool)}, r"mask: .* broadcasts to \(2, 4, 5, 6\)"),
         ({"mask": np.zeros((5, 6), np.uint8)}, "mask: needs bool"),
         ({"threads": -1}, "threads"),
+        ({"kv_heads": 3}, "kv_heads: .* divides 4 heads"),
+        ({"kv_heads": 2.0}, "kv_heads: needs an int"),
+        ({"kv_heads": 2}, r"k: needs shape \(2, 'S', 8\), as q"),
+        ({"offset": 1.5}, "offset: needs an int"),
+        ({"window": -1}, "window: .* -1"),
+        ({"sinks": np.zeros(3, np.float32)}, r"sinks: needs shape \[4\]"),
+        ({"softcap": -1.0}, "softcap: needs a number of 0 or more"),
+        ({"softcap": float("nan")}, "softcap: needs a number of 0 or more"),
     ],
     ids=str,
 )
-def test_arguments_that_do_not_fit(change: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit(change: dict[str, Any], named: str) -> None:
     given: dict[str, Any] = {n: np.zeros((2, 6, 16), np.float32) for n in "kv"}
     given |= {"q": np.zeros((2, 5, 16), np.float32), "heads": 4} | change
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises((TypeError, ValueError), match=named):
         attention(**given)

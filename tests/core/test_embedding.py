@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from octavo.core.embedding import MODES, Embedding
-from octavo.core.kernels import isa, use_isa
 from octavo.core.qparams import Grid
 from tests.core.grids import every_grid
 from tests.core.statement import EPS, TINY, assert_same_bits, assert_states
+from tests.core.tables import on_every_table
 
-DIMS = [0, *range(1, 11), 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 300, 769]
+DIMS = [0, *range(1, 11), 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 300]
 KINDS = {"int8": (np.int8, False), "uint8": (np.uint8, True), "int8-affine": (np.int8, True)}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_mode = pytest.mark.parametrize("mode", MODES)
-both_indices = pytest.mark.parametrize("index", [np.int32, np.int64], ids=["int32", "int64"])
+INDEX = (np.int32, np.int64)
 
 
 def random_table(rows: int, dim: int, kind: str = "int8") -> Embedding:
@@ -56,16 +56,6 @@ def stated(
     return y, error * 1.01 + TINY
 
 
-def on_reference(f: Any) -> Any:
-    """What `f` gives with the scalar kernels."""
-    before = isa()
-    use_isa("reference")
-    try:
-        return f()
-    finally:
-        use_isa(before)
-
-
 def random_bags(rows: int, bags: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Indices and offsets; some bags are empty, the last among them."""
     r = np.random.default_rng([rows, bags, seed])
@@ -76,29 +66,17 @@ def random_bags(rows: int, bags: int, seed: int = 0) -> tuple[np.ndarray, np.nda
     return r.integers(0, rows, offsets[-1]), offsets[:-1]
 
 
-# --- lookups ---
-
-
 @every_kind
-@both_indices
-def test_rows_are_dequantized(isa: str, index: Any, kind: str) -> None:
-    for dim in DIMS:
-        table = random_table(50, dim, kind)
-        indices = np.random.default_rng(dim).integers(0, 50, 37).astype(index)
-        indices[:2] = 0, 49
-        assert_same_bits(table(indices), values(table)[indices])
-        assert_same_bits(table(indices, threads=2), values(table)[indices])
+def test_rows_are_dequantized(kind: str) -> None:
+    for rows, count, dim in [*((50, 37, dim) for dim in DIMS), (3000, 5000, 257)]:
+        table = random_table(rows, dim, kind)
+        indices = np.random.default_rng(dim).integers(0, rows, count).astype(INDEX[dim % 2])
+        indices[:2] = 0, rows - 1
+        found = on_every_table(lambda threads: table(indices, threads=threads))  # noqa: B023
+        assert_same_bits(found, values(table)[indices])
 
 
-@every_kind
-def test_a_large_lookup_on_several_threads(isa: str, kind: str) -> None:
-    table = random_table(3000, 257, kind)
-    indices = np.random.default_rng(1).integers(0, 3000, 5000)
-    for threads in (1, 2, 3):
-        assert_same_bits(table(indices, threads=threads), values(table)[indices])
-
-
-def test_shapes_and_outputs(isa: str) -> None:
+def test_shapes_and_outputs() -> None:
     table = random_table(50, 20)
     flat = np.random.default_rng(1).integers(0, 50, 24)
     expected = values(table)[flat]
@@ -115,33 +93,27 @@ def test_shapes_and_outputs(isa: str) -> None:
     assert (room[:, 25:] == 7).all()
 
 
-@both_indices
-@pytest.mark.parametrize("bad", [-1, 50, -(2**31), 2**31 - 1])
-def test_an_index_outside_is_named_and_nothing_is_written(isa: str, bad: int, index: Any) -> None:
-    table = random_table(50, 20)
-    indices = np.arange(40).astype(index)
+@pytest.mark.parametrize("index", INDEX)
+@pytest.mark.parametrize("bad", [-1, 50, -(2**31), 2**31 - 1, 2**32])
+def test_an_index_outside_is_named_and_nothing_is_written(bad: int, index: Any) -> None:
+    table, indices = random_table(50, 20), np.arange(40, dtype=np.int64)
     indices[17] = bad
+    if bad < 2**31:
+        indices = indices.astype(index)
     out = np.full((40, 20), 7, np.float32)
-    message = f"indices: position 17 holds {bad}, and the table has 50 rows"
-    with pytest.raises(IndexError, match=message):
-        table(indices, out=out)
-    with pytest.raises(IndexError, match=message):
-        table.bag(indices.reshape(20, 2), out=out[:20])
+    for call in (
+        lambda: table(indices, out=out),
+        lambda: table.bag(indices.reshape(20, 2), out=out[:20]),
+    ):
+        with pytest.raises(IndexError, match=f"position 17 holds {bad}, and the table has 50 rows"):
+            call()
     assert (out == 7).all()
-
-
-def test_indices_beyond_32_bits_are_outside() -> None:
-    with pytest.raises(IndexError, match=f"position 1 holds {2**32}, and the table has 50 rows"):
-        random_table(50, 20)(np.array([0, 2**32]))
     with pytest.raises(IndexError, match="position 0 holds 0, and the table has 0 rows"):
         random_table(0, 20)(np.array([0]))
 
 
-# --- tables ---
-
-
 @every_grid
-def test_a_float_table_is_quantized_row_by_row(isa: str, grid: Grid) -> None:
+def test_a_float_table_is_quantized_row_by_row(grid: Grid) -> None:
     w = np.random.default_rng(0).standard_normal((40, 33)).astype(np.float32)
     w *= 10 ** np.linspace(-3, 3, 40, dtype=np.float32)[:, None]
     w[5] = 0
@@ -163,51 +135,40 @@ def test_a_table_of_16_bits_is_widened() -> None:
     assert repr(random_table(5, 7, "uint8")) == "Embedding(5 x 7, uint8 affine)"
 
 
-# --- bags ---
-
-
 @every_kind
 @every_mode
-@both_indices
-def test_bags_are_what_is_defined(isa: str, index: Any, mode: str, kind: str) -> None:
+def test_bags_are_what_is_defined(mode: str, kind: str) -> None:
     for dim in DIMS:
         table = random_table(50, dim, kind)
-        indices, offsets = (a.astype(index) for a in random_bags(50, 15, dim))
-        y = table.bag(indices, offsets, mode=mode)
+        indices, offsets = (a.astype(INDEX[dim % 2]) for a in random_bags(50, 15, dim))
+        y = on_every_table(lambda t: table.bag(indices, offsets, mode=mode, threads=t), (1, 2))  # noqa: B023
         assert_states(y, stated(table, np.split(indices, offsets[1:]), mode))
-        assert_same_bits(y, on_reference(lambda t=table: t.bag(indices, offsets, mode=mode)))  # noqa: B023
-        assert_same_bits(y, table.bag(indices, offsets, mode=mode, threads=2))
 
 
 @every_mode
-def test_large_bags_on_several_threads(isa: str, mode: str) -> None:
+def test_large_bags_on_several_threads(mode: str) -> None:
     table = random_table(3000, 130, "uint8")
     r = np.random.default_rng(2)
     lengths = r.integers(0, 30, 300)
     lengths[50], lengths[51:120] = 3000, 0  # one bag is as long as all others
     ends = np.cumsum(lengths)
-    indices = r.integers(0, 3000, ends[-1])
-    offsets = np.concatenate([[0], ends[:-1]])
-    one = table.bag(indices, offsets, mode=mode, threads=1)
-    assert_states(one, stated(table, np.split(indices, ends[:-1]), mode))
-    for threads in (2, 3, 5):
-        assert_same_bits(table.bag(indices, offsets, mode=mode, threads=threads), one)
+    indices, offsets = r.integers(0, 3000, ends[-1]), np.concatenate([[0], ends[:-1]])
+    y = on_every_table(lambda t: table.bag(indices, offsets, mode=mode, threads=t), (1, 2, 5))
+    assert_states(y, stated(table, np.split(indices, ends[:-1]), mode))
 
 
 @every_mode
-def test_bags_of_one_length(isa: str, mode: str) -> None:
+def test_bags_of_one_length(mode: str) -> None:
     table = random_table(50, 33)
     indices = np.random.default_rng(3).integers(0, 50, (12, 5))
     y = table.bag(indices, mode=mode)
-    assert_states(y, stated(table, list(indices), mode))
     assert_same_bits(y, table.bag(indices.reshape(-1), np.arange(0, 60, 5), mode=mode))
-    assert table.bag(np.empty((0, 5), np.int64), mode=mode).shape == (0, 33)
-    assert_same_bits(
-        table.bag(np.empty((2, 0), np.int64), mode=mode), np.zeros((2, 33), np.float32)
-    )
+    for bags, length in ((0, 5), (2, 0)):
+        empty = table.bag(np.empty((bags, length), np.int64), mode=mode)
+        assert_same_bits(empty, np.zeros((bags, 33), np.float32))
 
 
-def test_weights_of_the_rows_of_a_sum(isa: str) -> None:
+def test_weights_of_the_rows_of_a_sum() -> None:
     table = random_table(50, 33, "uint8")
     indices, offsets = random_bags(50, 15)
     weights = np.random.default_rng(4).standard_normal(indices.size).astype(np.float32)
@@ -222,7 +183,7 @@ def test_weights_of_the_rows_of_a_sum(isa: str) -> None:
 
 
 @every_mode
-def test_padding_counts_for_nothing(isa: str, mode: str) -> None:
+def test_padding_counts_for_nothing(mode: str) -> None:
     table = random_table(20, 33, "uint8")
     indices, offsets = random_bags(20, 40)
     bags = [bag[bag != 7] for bag in np.split(indices, offsets[1:])]
@@ -233,12 +194,11 @@ def test_padding_counts_for_nothing(isa: str, mode: str) -> None:
     assert_same_bits(nothing, np.zeros((2, 33), np.float32))
 
 
-@both_indices
-def test_the_last_offset(isa: str, index: Any) -> None:
+def test_the_last_offset() -> None:
     table = random_table(50, 33)
     indices, offsets = random_bags(50, 15)
-    y = table.bag(indices, offsets)
-    closed = np.append(offsets, indices.size).astype(index)
+    y = table.bag(indices.astype(np.int32), offsets.astype(np.int32))
+    closed = np.append(offsets, indices.size).astype(np.int32)
     assert_same_bits(table.bag(indices, closed, include_last_offset=True), y)
     # What lies behind it belongs to no bag.
     more = np.append(indices, [1, 2, 3])
@@ -282,22 +242,21 @@ def test_tensors_come_and_go() -> None:
     assert torch.equal(out, y)
 
 
-# --- refusals ---
-
-
-def test_what_cannot_be_looked_up_says_so() -> None:
-    table = random_table(20, 33)
-    indices = np.arange(6)
-    with pytest.raises(TypeError, match="indices: needs an array of int32 or int64, not float32"):
-        table(indices.astype(np.float32))
-    with pytest.raises(TypeError, match="indices: is a list; needs a NumPy array"):
-        table([1, 2])
-    with pytest.raises(TypeError, match="out: needs float32, not float16"):
-        table(indices, out=np.empty((6, 33), np.float16))
-    with pytest.raises(ValueError, match=r"out: needs shape \(6, 33\), not \(6, 32\)"):
-        table(indices, out=np.empty((6, 32), np.float32))
-    with pytest.raises(ValueError, match="threads: -1"):
-        table(indices, threads=-1)
+@pytest.mark.parametrize(
+    ("error", "named", "indices", "options"),
+    [
+        (TypeError, "indices: needs .* not float32", np.zeros(6, np.float32), {}),
+        (TypeError, "indices: is a list", [1, 2], {}),
+        (TypeError, "out: needs float32", np.arange(6), {"out": np.empty((6, 33), np.float16)}),
+        (ValueError, "out: needs shape", np.arange(6), {"out": np.empty((6, 32), np.float32)}),
+        (ValueError, "threads: -1", np.arange(6), {"threads": -1}),
+    ],
+)
+def test_what_cannot_be_looked_up_says_so(
+    error: type[Exception], named: str, indices: Any, options: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=named):
+        random_table(20, 33)(indices, **options)
 
 
 @pytest.mark.parametrize(
@@ -305,17 +264,17 @@ def test_what_cannot_be_looked_up_says_so() -> None:
     [
         (r"indices: needs shape \[bags, length\], not \(6,\), or offsets", {}),
         ("include_last_offset: needs offsets", {"square": True, "include_last_offset": True}),
-        (r"need one axis each.*\(3, 2\) and \(1,\)", {"square": True, "offsets": [0]}),
-        ("ascend to at most 6, .* offset 0 is 1$", {"offsets": [1, 2]}),
+        ("need one axis each", {"square": True, "offsets": [0]}),
+        ("offset 0 is 1$", {"offsets": [1, 2]}),
         ("offset 2 is 3 after 4", {"offsets": [0, 4, 3]}),
         ("offset 1 is 7 after 0", {"offsets": [0, 7]}),
         ("offset 1 is -1 after 0", {"offsets": [0, -1]}),
         ("offsets: are empty", {"offsets": [], "include_last_offset": True}),
         ("unknown mode 'avg'.* Known: max, mean, sum", {"offsets": [0], "mode": "avg"}),
-        ("padding_idx: 20 is not in -20..19", {"offsets": [0], "padding_idx": 20}),
-        ("padding_idx: -21 is not in -20..19", {"offsets": [0], "padding_idx": -21}),
-        ("per_sample_weights: mode 'mean' has none", {"offsets": [0], "weights": 6}),
-        (r"per_sample_weights: needs shape \(6,\)", {"offsets": [0], "weights": 5, "mode": "sum"}),
+        ("padding_idx: 20", {"offsets": [0], "padding_idx": 20}),
+        ("padding_idx: -21", {"offsets": [0], "padding_idx": -21}),
+        ("per_sample_weights: mode 'mean'", {"offsets": [0], "weights": 6}),
+        ("per_sample_weights: needs shape", {"offsets": [0], "weights": 5, "mode": "sum"}),
     ],
 )
 def test_bags_that_cannot_be_say_so(message: str, arguments: dict[str, Any]) -> None:
@@ -338,15 +297,19 @@ def test_bags_that_cannot_be_say_so(message: str, arguments: dict[str, Any]) -> 
 
 def test_tables_are_checked() -> None:
     q, scale = np.zeros((3, 4), np.int8), np.ones(3, np.float32)
-    with pytest.raises(TypeError, match="q: needs int8 or uint8, not int16"):
-        Embedding(q.astype(np.int16), scale)
-    with pytest.raises(ValueError, match=r"q: needs shape \[rows, dim\], not \(4,\)"):
-        Embedding(q[0], scale)
-    with pytest.raises(ValueError, match=r"scale: needs shape \(3,\), not \(4,\)"):
-        Embedding(q, np.ones(4, np.float32))
-    with pytest.raises(TypeError, match="zero_point: needs int32, not int64"):
-        Embedding(q, scale, np.zeros(3, np.int64))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"table: needs shape \[rows, dim\], not \(4,\)"):
-        Embedding.from_float(np.zeros(4, np.float32))
-    with pytest.raises(ValueError, match="table: channel 1 along axis 0 holds NaN or infinity"):
-        Embedding.from_float(np.array([[0, 1], [2, np.inf]], np.float32))
+    infinite = np.array([[0, 1], [2, np.inf]], np.float32)
+    cases: list[tuple[type[Exception], str, Any]] = [
+        (TypeError, "q: needs int8 or uint8", lambda: Embedding(q.astype(np.int16), scale)),
+        (ValueError, "q: needs shape", lambda: Embedding(q[0], scale)),
+        (ValueError, "scale: needs shape", lambda: Embedding(q, np.ones(4, np.float32))),
+        (TypeError, "zero_point: needs int32", lambda: Embedding(q, scale, np.zeros(3, np.int64))),  # type: ignore[arg-type]
+        (ValueError, "table: needs shape", lambda: Embedding.from_float(scale)),
+        (
+            ValueError,
+            "channel 1 .* NaN",
+            lambda: Embedding.from_float(infinite),
+        ),
+    ]
+    for error, named, make in cases:
+        with pytest.raises(error, match=named):
+            make()

@@ -14,7 +14,7 @@ Float32 = npt.NDArray[np.float32]
 FORMATS = [f for f in WeightFormat if f.group and f.bits == 4 and not f.minimum]
 
 
-def _samples(k: int, seed: int = 0, count: int = 600) -> Float32:
+def _samples(k: int, seed: int = 0, count: int = 300) -> Float32:
     """Inputs that go together, and some that are much larger than others."""
     rng = np.random.default_rng(seed)
     mixed = rng.normal(size=(count, k // 4)) @ rng.normal(size=(k // 4, k))

@@ -44,7 +44,7 @@ def counted(*parts: np.ndarray) -> Extent:
     return found
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(arrays, max_size=5))
 def test_the_numbers_are_those_of_all_arrays_as_one(parts: list[np.ndarray]) -> None:
     values = finite(np.empty(0), *parts)

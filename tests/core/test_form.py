@@ -25,16 +25,13 @@ def test_a_member_prints_as_its_word_and_is_equal_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (
-            ("nativ", "vnni", "qoperator"),
-            r"target='nativ'\. Did you mean 'native'\? Known: native,",
-        ),
-        (("native", None, "qoperator"), r"cpu=None\. Known: any, vnni\."),
-        (("native", "vnni", "qdq"), "quant_format='qdq' .* is for other runtimes, and target"),
+        (("nativ", "vnni", "qoperator"), r"target='nativ'\. Did you mean 'native'\?"),
+        (("native", None, "qoperator"), "cpu=None"),
+        (("native", "vnni", "qdq"), "quant_format='qdq'"),
     ],
 )
-def test_another_word_is_refused(words: tuple[str, str, str], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+def test_another_word_is_refused(words: tuple[str, str, str], named: str) -> None:
+    with pytest.raises(OptionError, match=named):
         Form.of(*words)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from octavo.core import kernels
 from octavo.core.kernels import GroupedWeight, PackedWeight, WeightFormat
 from octavo.core.linear import Linear
 from tests.core.statement import assert_same_bits
+from tests.core.tables import on_every_table
 
 FORMAT = WeightFormat.INT4_32_MINIMUM
 
@@ -36,13 +35,6 @@ def layer(held: GroupedWeight, group: int) -> Linear:
     return Linear.from_packed(packed)
 
 
-@pytest.fixture
-def tables() -> Iterator[list[str]]:
-    before = kernels.isa()
-    yield kernels.isas()
-    kernels.use_isa(before)
-
-
 def whole_numbers(rows: int, k: int, group: int) -> Any:
     """Inputs that are integers already: each group, or each row, has a scale of 1."""
     x = np.random.default_rng(k).integers(-126, 128, (rows, k)).astype(np.float32)
@@ -56,22 +48,15 @@ def whole_numbers(rows: int, k: int, group: int) -> Any:
 @pytest.mark.parametrize("group", [0, 32], ids=["row", "group"])
 @pytest.mark.parametrize("rows", [1, 3, 33])
 @pytest.mark.parametrize(("n", "k"), [(48, 128), (33, 200), (5, 40)])
-def test_products_are_those_of_the_weight(
-    tables: list[str], group: int, rows: int, n: int, k: int
-) -> None:
+def test_products_are_those_of_the_weight(group: int, rows: int, n: int, k: int) -> None:
     held, x = weight(n, k), whole_numbers(rows, k, group)
     exact = x.astype(np.float64) @ held.dequantize().astype(np.float64).T
     size = np.abs(x).astype(np.float64) @ np.abs(held.dequantize()).astype(np.float64).T
-    kernels.use_isa("reference")
-    stated = layer(held, group)(x)
+    stated = on_every_table(lambda _: layer(held, group)(x), [1])
     assert (np.abs(stated - exact) <= 2.0**-20 * size).all()
     noisy = np.random.default_rng(1).normal(size=(rows, k)).astype(np.float32)
-    expected = layer(held, group)(noisy)
-    for name in tables:
-        kernels.use_isa(name)
-        assert_same_bits(layer(held, group)(x), stated)
-        assert_same_bits(layer(held, group)(noisy), expected)
-        assert_same_bits(layer(held, group)(noisy[:1]), expected[:1])
+    expected = on_every_table(lambda _: layer(held, group)(noisy), [1])
+    assert_same_bits(layer(held, group)(noisy[:1]), expected[:1])
 
 
 def test_packed_rows_are_those_of_the_weight() -> None:

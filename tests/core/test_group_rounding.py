@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from octavo.core.group_rounding import RoundedGroups, round_groups
-from octavo.core.kernels import GroupedWeight, WeightFormat, isa, isas, use_isa
+from octavo.core.kernels import GroupedWeight, WeightFormat
+from tests.core.tables import assert_all_same, on_every_table
 
 Float32 = npt.NDArray[np.float32]
 GROUPED = [f for f in WeightFormat if f.group and not f.minimum]
@@ -70,23 +71,15 @@ def test_no_group_is_worse_than_by_its_largest_weight(
 def test_every_instruction_set_and_number_of_threads_gives_the_same(fmt: WeightFormat) -> None:
     w = _weight(n=50, k=300, kind="heavy")
     moments = np.random.default_rng(3).chisquare(1, 300).astype(np.float32)
-    before = isa()
-    try:
-        use_isa("reference")
-        first = round_groups(w, fmt, moments)
-        for name in isas():
-            use_isa(name)
-            _expect_same(round_groups(w, fmt, moments), first)
-    finally:
-        use_isa(before)
+    first = round_groups(w, fmt, moments)
+    on_every_table(lambda _: parts_of(round_groups(w, fmt, moments)), [1])
     parts = [round_groups(part, fmt, moments).weight.q for part in np.split(w, [7, 16, 33])]
     np.testing.assert_array_equal(np.concatenate(parts), first.weight.q)
 
 
-def _expect_same(found: RoundedGroups, first: RoundedGroups) -> None:
-    for name in ("q", "scale", "zero", "channel_scale"):
-        np.testing.assert_array_equal(getattr(found.weight, name), getattr(first.weight, name))
-    assert (found.signal, found.noise) == (first.signal, first.noise)
+def parts_of(found: RoundedGroups) -> list[npt.NDArray[np.generic] | None]:
+    held, sums = found.weight, np.array([found.signal, found.noise])
+    return [held.q, held.scale, held.zero, held.channel_scale, sums]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -94,16 +87,14 @@ def test_weights_of_16_bits_are_rounded_as_their_values_in_32(dtype: str) -> Non
     torch = pytest.importorskip("torch")
     w = torch.from_numpy(_weight()).to(getattr(torch, dtype))
     found = round_groups(w, WeightFormat.INT4_32)
-    _expect_same(found, round_groups(w.float(), WeightFormat.INT4_32))
+    assert_all_same(parts_of(found), parts_of(round_groups(w.float(), WeightFormat.INT4_32)))
 
 
 def test_columns_of_a_larger_weight_are_read_where_they_lie() -> None:
     w = _weight(k=320)
     part = w[:, 64:256]
-    _expect_same(
-        round_groups(part, WeightFormat.INT4_64_AFFINE),
-        round_groups(part.copy(), WeightFormat.INT4_64_AFFINE),
-    )
+    found, copied = (round_groups(a, WeightFormat.INT4_64_AFFINE) for a in (part, part.copy()))
+    assert_all_same(parts_of(found), parts_of(copied))
 
 
 @pytest.mark.parametrize("fmt", [WeightFormat.INT4_32, WeightFormat.INT8_32_AFFINE])
@@ -137,28 +128,24 @@ def test_sums_are_those_of_the_weight(fmt: WeightFormat) -> None:
     assert found.noise == pytest.approx(np.square(w - held).sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_non_finite_weights_are_refused_by_channel(bad: float) -> None:
+def _with(bad: float) -> Float32:
     w = _weight()
     w[17, 3] = bad
-    with pytest.raises(ValueError, match="channel 17 along axis 0 holds NaN or infinity"):
-        round_groups(w, WeightFormat.INT4_32)
-
-
-def test_a_format_without_groups_is_refused() -> None:
-    with pytest.raises(ValueError, match="int8 has no groups"):
-        round_groups(_weight(), WeightFormat.INT8)
+    return w
 
 
 @pytest.mark.parametrize(
-    ("moments", "said"),
+    ("w", "fmt", "moments", "named"),
     [
-        (np.ones(3, np.float32), r"moments: needs shape \(200,\)"),
-        (np.full(200, np.nan, np.float32), "moments: holds NaN"),
-        (np.full(200, -1, np.float32), "moments: holds NaN, infinity or numbers below 0"),
+        *((_with(bad), "int4-32", None, "channel 17 .* NaN") for bad in (np.nan, np.inf, -np.inf)),
+        (_weight(), "int8", None, "int8 has no groups"),
+        (_weight(), "int4-32", np.ones(3, np.float32), r"moments: needs shape \(200,\)"),
+        (_weight(), "int4-32", np.full(200, np.nan, np.float32), "moments: holds NaN"),
+        (_weight(), "int4-32", np.full(200, -1, np.float32), "moments: .* below 0"),
     ],
-    ids=["shape", "nan", "negative"],
 )
-def test_moments_that_are_none_are_refused(moments: Float32, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        round_groups(_weight(), WeightFormat.INT4_32, moments)
+def test_what_cannot_be_rounded_is_refused(
+    w: Float32, fmt: str, moments: Float32 | None, named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        round_groups(w, WeightFormat(fmt), moments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from octavo.core.linear import Linear, linear_together
 from tests.core import statement
 from tests.core.layers import random_rows
 from tests.core.statement import assert_same_bits
+from tests.core.tables import on_every_table
 
 f = np.float32
 FORMATS = [form for form in WeightFormat if form.group and not form.minimum]
@@ -76,31 +76,30 @@ def defined(held: GroupedWeight, x: Any, each: bool, bias: Any) -> tuple[Any, An
 
 @every_format
 @pytest.mark.parametrize("each", [False, True], ids=["rows", "groups"])
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
-def test_a_layer_computes_what_is_defined(
-    isa: str, form: WeightFormat, each: bool, shape: tuple[int, int, int]
-) -> None:
-    m, n, k = shape
-    held, x = weight(n, k, form), random_rows(m, k)
-    bias = np.random.default_rng(0).standard_normal(n).astype(f)
-    stated, size = defined(held, x, each, bias)
-    made = layer(held, each, bias)(x)
-    assert (np.abs(made - stated) <= (held.format.groups(k) + 4) * 2.0**-23 * size + 1e-30).all()
+def test_every_table_computes_what_is_defined(form: WeightFormat, each: bool) -> None:
+    for m, n, k in SHAPES:
+        held, x = weight(n, k, form), random_rows(m, k)
+        bias = np.random.default_rng(0).standard_normal(n).astype(f)
+        made, (stated, size) = layer(held, each, bias), defined(held, x, each, bias)
+        found = on_every_table(lambda threads: made(x, threads=threads), (1, 2))  # noqa: B023
+        bound = (held.format.groups(k) + 4) * 2.0**-23 * size + 1e-30
+        assert (np.abs(found - stated) <= bound).all()
 
 
 @every_format
 @pytest.mark.parametrize("each", [False, True], ids=["rows", "groups"])
-def test_a_row_has_the_same_bits_in_any_batch(isa: str, form: WeightFormat, each: bool) -> None:
-    held, x = weight(200, 640, form), random_rows(33, 640)
+def test_a_row_has_the_same_bits_in_any_batch(form: WeightFormat, each: bool) -> None:
+    held, x = weight(70, 640, form), random_rows(33, 640)
     made = layer(held, each, activation="silu")
     together = made(x, threads=1)
-    for m, threads in itertools.product((1, 2, 3, 4, 5, 7, 13, 28, 33), (1, 2)):
-        assert_same_bits(made(x[:m].copy(), threads=threads), together[:m])
+    for m in (1, 2, 3, 4, 5, 7, 13, 28, 33):
+        on_every_table(lambda t: made(x[:m].copy(), threads=t), (1, 2))  # noqa: B023
+        assert_same_bits(made(x[:m].copy()), together[:m])
     assert_same_bits(made(x, residual=together), together + together)
 
 
 @every_format
-def test_packing_gives_back_what_it_took(isa: str, form: WeightFormat) -> None:
+def test_packing_gives_back_what_it_took(form: WeightFormat) -> None:
     for n, k in ((1, 1), (17, 131), (64, 256)):
         held = weight(n, k, form)
         back = GroupedWeight.unpack(held.pack(), n, k, held.channel_scale, form)
@@ -111,7 +110,7 @@ def test_packing_gives_back_what_it_took(isa: str, form: WeightFormat) -> None:
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["rows", "groups"])
-def test_a_row_without_numbers_gives_none_and_the_others_stay(isa: str, each: bool) -> None:
+def test_a_row_without_numbers_gives_none_and_the_others_stay(each: bool) -> None:
     held, x = weight(40, 96, WeightFormat.INT4_32), random_rows(6, 96)
     made = layer(held, each)
     expected = made(x)
@@ -135,7 +134,7 @@ def test_layers_of_one_length_of_groups_share_their_rows() -> None:
 def test_what_does_not_fit_is_named() -> None:
     held = weight(16, 64, WeightFormat.INT4_32)
     packed = held.pack()
-    with pytest.raises(ValueError, match=r"group: 128 must be 0 .* or 32, with int4-32"):
+    with pytest.raises(ValueError, match=r"group: 128 .* 32, with int4-32"):
         PackedWeight(packed, 16, 64, held.channel_scale, None, 128, held.format)
     with pytest.raises(ValueError, match="zero_point: int4-32 has its own"):
         PackedWeight(packed, 16, 64, held.channel_scale, np.zeros(16, np.int32), 0, held.format)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
-from octavo.core import kernels
 from octavo.core.layer_norm import layer_norm
 from tests.core.statement import assert_same_bits
+from tests.core.tables import on_every_table
 
 COLUMNS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 100, 384, 1024, 1025]
 
@@ -28,9 +27,10 @@ def exact(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_it_computes_what_is_stated(isa: str, columns: int) -> None:
-    x, weight, bias = operands(5, columns)
-    found = layer_norm(x, weight, bias, 1e-5)
+def test_every_table_computes_what_is_stated(columns: int) -> None:
+    x, weight, bias = operands(67, columns)
+    found = on_every_table(lambda threads: layer_norm(x, weight, bias, threads=threads))
+    assert_same_bits(layer_norm(x[9:10], weight, bias), found[9:10])
     # A row's mean is exact to some roundings of its largest value, which its deviation may be far
     # below.
     slack = np.abs(x).max(-1, keepdims=True) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
@@ -38,27 +38,12 @@ def test_it_computes_what_is_stated(isa: str, columns: int) -> None:
     assert (error <= 1e-6 * (1 + slack) * (1 + np.abs(weight)) + 1e-6 * np.abs(bias)).all()
 
 
-@pytest.mark.parametrize("columns", COLUMNS)
-def test_every_table_and_number_of_threads_gives_the_same_bits(columns: int) -> None:
-    x, weight, bias = operands(67, columns)
-    before = kernels.isa()
-    try:
-        kernels.use_isa("reference")
-        expected = layer_norm(x, weight, bias)
-        for name, threads in itertools.product(kernels.isas(), (1, 2, 3)):
-            kernels.use_isa(name)
-            assert_same_bits(layer_norm(x, weight, bias, threads=threads), expected)
-            assert_same_bits(layer_norm(x[9:10], weight, bias, threads=threads), expected[9:10])
-    finally:
-        kernels.use_isa(before)
-
-
-def test_many_rows_are_shared_by_threads(isa: str) -> None:
+def test_many_rows_are_shared_by_threads() -> None:
     x, weight, bias = operands(3000, 100)
     assert_same_bits(layer_norm(x, weight, bias, threads=2), layer_norm(x, weight, bias, threads=1))
 
 
-def test_not_a_number_stays_in_its_row(isa: str) -> None:
+def test_not_a_number_stays_in_its_row() -> None:
     x, weight, bias = operands(4, 33)
     clean = layer_norm(x, weight, bias)
     x[1, 32], x[2, 3] = np.nan, np.inf
@@ -68,7 +53,7 @@ def test_not_a_number_stays_in_its_row(isa: str) -> None:
     assert_same_bits(found[[0, 3]], clean[[0, 3]])
 
 
-def test_rows_of_one_value_give_the_bias(isa: str) -> None:
+def test_rows_of_one_value_give_the_bias() -> None:
     _, weight, bias = operands(1, 16)
     assert_same_bits(
         layer_norm(np.full((2, 16), 0.5, np.float32), weight, bias), np.stack([bias] * 2)
@@ -76,7 +61,7 @@ def test_rows_of_one_value_give_the_bias(isa: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0), (2, 0, 8), (8,), (2, 3, 8)])
-def test_shapes(isa: str, shape: tuple[int, ...]) -> None:
+def test_shapes(shape: tuple[int, ...]) -> None:
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     one = np.ones(shape[-1], np.float32)
     found = layer_norm(x, one, one * 0)
@@ -88,8 +73,8 @@ def test_shapes(isa: str, shape: tuple[int, ...]) -> None:
     "change,message",
     [
         ({"x": np.zeros((2, 8))}, "x: needs float32"),
-        ({"x": np.array(1, np.float32)}, r"x: needs shape \[..., N\], not \(\)"),
-        ({"weight": np.zeros(7, np.float32)}, r"weight: needs shape \(8,\), not \(7,\)"),
+        ({"x": np.array(1, np.float32)}, r"x: needs shape \[..., N\]"),
+        ({"weight": np.zeros(7, np.float32)}, r"weight: needs shape \(8,\)"),
         ({"bias": np.zeros((1, 8), np.float32)}, r"bias: needs shape \(8,\)"),
         ({"threads": -1}, "threads"),
     ],

@@ -8,63 +8,45 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from octavo.core.kernels import PackedWeight, aligned, pack, quantize_rows
 from octavo.core.kernels.buffers import rows_of
-from octavo.core.linear import Activation, Linear, linear_together
+from octavo.core.linear import Linear, linear_together
 from tests.core import statement
-from tests.core.foreign import Foreign
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
 
 both_groupings = pytest.mark.parametrize("group", [0, 128], ids=["rows", "groups"])
 both_weights = pytest.mark.parametrize("affine", [False, True], ids=["symmetric", "affine"])
 every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
-
-
-def test_the_names_of_activations_are_these() -> None:
-    assert [a.value for a in Activation] == list(ACTIVATIONS)
-
-
-# --- the numbers ---
+X = random_rows(6, 37)
+OUT, ROOM = np.full((6, 20), 7, np.float32), np.full(1000, 7, np.float32)
+"""What no call that is refused writes to."""
 
 
 @both_groupings
 @both_weights
 @pytest.mark.parametrize(
     "shape",
-    [
-        (1, 1, 1),
-        (3, 5, 7),
-        (7, 300, 33),
-        (2, 1000, 17),
-        (40, 64, 16),
-        (3, 32_641, 5),
-        (2, 200_000, 3),
-    ],
-    ids=lambda s: "x".join(map(str, s)),
+    [(1, 1, 1), (3, 5, 7), (7, 300, 33), (2, 1000, 17), (40, 64, 16), (2, 200_000, 3)],
+    ids=str,
 )
 def test_a_layer_computes_what_is_defined(
-    isa: str, shape: tuple[int, int, int], affine: bool, group: int
+    shape: tuple[int, int, int], affine: bool, group: int
 ) -> None:
     m, k, n = shape
     layer = random_layer(n, k, group=group, affine=affine)
     x, residual = random_rows(m, k), random_rows(m, n)
     quantized = statement.quantize_rows(x, group)
     assert_states(packed(layer)(x), layer(*quantized))
-    assert_states(packed(layer)(x, residual), layer(*quantized, residual))
-
-
-@both_groupings
-@every_activation
-def test_activations_of_a_layer(isa: str, activation: str, group: int) -> None:
-    layer = random_layer(33, 300, group=group, activation=activation)
-    x = random_rows(20, 300)
-    assert_states(packed(layer)(x), layer(*statement.quantize_rows(x, group)))
+    for activation in ACTIVATIONS:
+        layer = random_layer(n, k, group=group, affine=affine, activation=activation)
+        assert_states(packed(layer)(x, residual), layer(*quantized, residual))
 
 
 @every_activation
-def test_activations_are_accurate(isa: str, activation: str) -> None:
+def test_activations_are_accurate(activation: str) -> None:
     """With no inputs a layer is its bias behind the activation."""
     near = np.linspace(-20, 20, 40_001)
     far = np.geomspace(1e-45, 1e30, 3000)
@@ -79,7 +61,7 @@ def test_activations_are_accurate(isa: str, activation: str) -> None:
 
 
 @both_groupings
-def test_rows_from_subnormal_to_the_greatest(isa: str, group: int) -> None:
+def test_rows_from_subnormal_to_the_greatest(group: int) -> None:
     unit = random_rows(1, 300)[0] / np.float32(1000)
     x = (unit.astype(np.float64) * 10.0 ** np.arange(-46, 39)[:, None]).astype(np.float32)
     layer = random_layer(20, 300, group=group)
@@ -89,8 +71,8 @@ def test_rows_from_subnormal_to_the_greatest(isa: str, group: int) -> None:
 
 @both_groupings
 @both_weights
-@pytest.mark.parametrize("k", [1000, 32_640, 65_281, 200_000])
-def test_the_greatest_sums_are_exact(isa: str, k: int, affine: bool, group: int) -> None:
+@pytest.mark.parametrize("k", [1000, 32_640, 32_641, 65_281])
+def test_the_greatest_sums_are_exact(k: int, affine: bool, group: int) -> None:
     """Everything at an end of its range: nothing saturates or wraps."""
     ends = [-128, 127] if affine else [-127, 127]
     q = np.repeat(np.array([ends[0], ends[1], ends[0], ends[1]], np.int8), k).reshape(4, k)
@@ -110,14 +92,9 @@ def test_a_layer_approximates_the_float_one() -> None:
     exact = x @ w.T + bias
     error = {}
     for symmetric, per_channel, group in itertools.product([True, False], [True, False], [0, 128]):
-        layer = Linear.from_float(
-            w.astype(np.float32),
-            bias.astype(np.float32),
-            group=group,
-            symmetric=symmetric,
-            per_channel=per_channel,
-        )
-        y = layer(x.astype(np.float32))
+        arrays = (a.astype(np.float32) for a in (w, bias))
+        options = {"group": group, "symmetric": symmetric, "per_channel": per_channel}
+        y = Linear.from_float(*arrays, **options)(x.astype(np.float32))
         error[symmetric, per_channel, group] = np.linalg.norm(y - exact) / np.linalg.norm(exact)
     # Uniform errors of a step: 6 sigma / 255 for inputs and weights, over sqrt(12).
     assert max(error.values()) < 0.015
@@ -140,13 +117,10 @@ def test_from_float_is_the_weight_quantizer() -> None:
     assert repr(affine) == ("Linear(10 -> 6, int8 affine, group=128, bias=True, activation=gelu)")
 
 
-# --- rows on their own ---
-
-
 @both_groupings
 @every_activation
-def test_what_is_not_finite_stays_in_its_row(isa: str, activation: str, group: int) -> None:
-    for k in (5, 300):
+def test_what_is_not_finite_stays_in_its_row(activation: str, group: int) -> None:
+    for k in (5, 300, 40_000):
         layer = packed(random_layer(20, k, group=group, affine=True, activation=activation))
         x, residual = random_rows(9, k), random_rows(9, 20)
         clean = layer(x, residual)
@@ -158,30 +132,20 @@ def test_what_is_not_finite_stays_in_its_row(isa: str, activation: str, group: i
         assert_same_bits(y[others], clean[others])
 
 
-def test_a_deep_row_that_is_not_finite(isa: str) -> None:
-    layer = packed(random_layer(3, 40_000))
-    x = random_rows(3, 40_000)
-    clean = layer(x)
-    x[1, 39_999] = np.inf
-    y = layer(x)
-    assert np.isnan(y[1]).all()
-    assert_same_bits(y[[0, 2]], clean[[0, 2]])
-
-
 @both_groupings
 @pytest.mark.parametrize("k", [70, 300])
-def test_a_row_does_not_depend_on_the_others(isa: str, group: int, k: int) -> None:
+def test_a_row_does_not_depend_on_the_others(group: int, k: int) -> None:
     layer = packed(random_layer(80, k, group=group, affine=True, activation="silu"))
     x = random_rows(70, k)
     alone = np.concatenate([layer(x[m : m + 1]) for m in range(70)])
-    for m in range(1, 71):
+    for m in (*range(1, 36), 48, 64, 65, 70):
         assert_same_bits(layer(x[:m]), alone[:m])
     assert_same_bits(layer(x[::-1]), alone[::-1])
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 7), (3, 0, 7), (3, 5, 0), (0, 0, 0)], ids=str)
 @both_groupings
-def test_sizes_of_zero(isa: str, shape: tuple[int, int, int], group: int) -> None:
+def test_sizes_of_zero(shape: tuple[int, int, int], group: int) -> None:
     m, k, n = shape
     layer = packed(random_layer(n, k, group=group, affine=True))
     y = layer(np.ones((m, k), np.float32))
@@ -191,18 +155,13 @@ def test_sizes_of_zero(isa: str, shape: tuple[int, int, int], group: int) -> Non
     q, scale, zero = quantize_rows(np.ones((m, k), np.float32), group)
     assert_same_bits(layer.quantized(q, scale, zero), y)
     assert linear_together([layer, layer], np.ones((m, k), np.float32))[1].shape == (m, n)
-    assert Linear.from_float(np.ones((n, k), np.float32))(np.ones((m, k), np.float32)).shape == (
-        m,
-        n,
-    )
-
-
-# --- other ways in and out ---
+    made = Linear.from_float(np.ones((n, k), np.float32))
+    assert made(np.ones((m, k), np.float32)).shape == (m, n)
 
 
 @both_groupings
 @both_weights
-def test_inputs_that_are_integers_already(isa: str, affine: bool, group: int) -> None:
+def test_inputs_that_are_integers_already(affine: bool, group: int) -> None:
     for m, k, n in [(1, 1, 1), (1, 300, 40), (9, 129, 17), (40, 257, 70), (2, 40_000, 5)]:
         layer = packed(random_layer(n, k, group=group, affine=affine, activation="tanh"))
         x, residual = random_rows(m, k), random_rows(m, n)
@@ -213,7 +172,7 @@ def test_inputs_that_are_integers_already(isa: str, affine: bool, group: int) ->
 
 
 @both_groupings
-def test_layers_together_are_the_layers_one_by_one(isa: str, group: int) -> None:
+def test_layers_together_are_the_layers_one_by_one(group: int) -> None:
     layers = [
         packed(random_layer(n, 200, group=group, affine=n == 16, activation=activation, seed=n))
         for n, activation in [(40, "none"), (16, "gelu"), (1, "none"), (0, "none"), (70, "relu")]
@@ -230,50 +189,45 @@ def test_layers_together_are_the_layers_one_by_one(isa: str, group: int) -> None
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
 @both_groupings
-def test_rows_of_16_bits(isa: str, group: int, dtype: Any) -> None:
+def test_rows_of_16_bits(group: int, dtype: Any) -> None:
     for m, k, n in [(1, 300, 40), (9, 129, 17), (70, 64, 300), (3, 40_000, 5)]:
         layer = packed(random_layer(n, k, group=group, activation="gelu"))
-        x, residual = (random_rows(m, k) / 1000).astype(dtype), random_rows(m, n).astype(dtype)
+        x = (random_rows(m, k + 3) / 1000).astype(dtype)[:, :k]
+        residual = random_rows(m, n + 5).astype(dtype)[:, :n]
         y = layer(x.astype(np.float32))
-        assert_same_bits(layer(x), y.astype(dtype))
-        assert_same_bits(layer(x, residual), (y + residual.astype(np.float32)).astype(dtype))
-        both = linear_together([layer, layer], x)
-        assert_same_bits(both[1], layer(x))
+        added = (y + residual.astype(np.float32)).astype(dtype)
+        room = np.full((m, n + 2), 9, dtype)
+        for threads in (1, 2):
+            assert_same_bits(layer(x, threads=threads), y.astype(dtype))
+            out = room[:, :n]
+            assert_same_bits(layer(x, residual, out=out, threads=threads).copy(), added)
+        assert (room[:, n:] == 9).all()
+        assert_same_bits(linear_together([layer, layer], x)[1], layer(x))
 
 
 def strided_inputs(x: np.ndarray) -> dict[str, np.ndarray]:
     """`x` [6, K] in memory of every kind."""
     m, k = x.shape
-    loose = np.full((2 * m, 2 * k + 1), np.nan, np.float32)
-    bytewise = np.empty(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape)
-    shifted = np.empty(x.size + 1, np.float32)[1:].reshape(x.shape)
-    spread = loose[:m, ::2][:, :k]
-    rows, tail = loose[m:][::2], loose[:m, k:]
-    records = np.empty(x.shape, np.dtype([("flag", "i1"), ("x", np.float32)]))["x"]
-    found = {"byte-aligned": bytewise, "4-byte-aligned": shifted, "every second input": spread}
-    for name, view in found.items():
+    found = {
+        "byte-aligned": np.empty(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape),
+        "4-byte-aligned": np.empty(x.size + 1, np.float32)[1:].reshape(x.shape),
+        "every second input": np.full((m, 2 * k + 1), np.nan, np.float32)[:, ::2][:, :k],
+        "part of wider rows": np.full((m, k + 7), np.nan, np.float32)[:, 3 : 3 + k],
+        "records": np.empty(x.shape, np.dtype([("flag", "i1"), ("x", np.float32)]))["x"],
+        "read-only": x.copy(),
+    }
+    for view in found.values():
         view[...] = x
-        assert np.array_equal(view, x), name
-    fortran, backwards = np.asfortranarray(x), x[::-1].copy()[::-1]
-    wide = np.full((m, k + 7), np.nan, np.float32)
-    wide[:, 3 : 3 + k] = x
-    records[...] = x
-    del rows, tail
-    read_only = x.copy()
-    read_only.flags.writeable = False
-    return {
-        **found,
-        "columns first": fortran,
-        "backwards": backwards,
-        "part of wider rows": wide[:, 3 : 3 + k],
-        "records": records,
-        "read-only": read_only,
+    found["read-only"].flags.writeable = False
+    return found | {
+        "columns first": np.asfortranarray(x),
+        "backwards": x[::-1].copy()[::-1],
         "subclass": x.view(np.matrix),
     }
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
-def test_inputs_of_every_layout(isa: str) -> None:
+def test_inputs_of_every_layout() -> None:
     layer, x = packed(random_layer(20, 37)), random_rows(6, 37)
     expected = layer(x)
     for name, view in strided_inputs(x).items():
@@ -292,7 +246,7 @@ def test_inputs_of_every_layout(isa: str) -> None:
 
 @both_groupings
 @both_weights
-def test_live_scales_and_biases_lie_anywhere(isa: str, group: int, affine: bool) -> None:
+def test_live_scales_and_biases_lie_anywhere(group: int, affine: bool) -> None:
     """A front end's own vectors begin at any float, and each call reads what they hold then."""
     n, k = 64, 300
     layer = random_layer(n, k, group=group, affine=affine)
@@ -310,16 +264,8 @@ def test_live_scales_and_biases_lie_anywhere(isa: str, group: int, affine: bool)
 def test_only_what_must_be_copied_is_copied() -> None:
     x = random_rows(12, 30)
     cube = x.reshape(3, 4, 30)
-    plain = [
-        x,
-        x[:, 3:20],
-        x[::2],
-        x[:, :0],
-        cube,
-        cube[:, :, 5:],
-        cube[:, 0],
-        np.broadcast_to(x[0], (9, 30)),
-    ]
+    plain = [x, x[:, 3:20], x[::2], x[:, :0], cube, cube[:, :, 5:], cube[:, 0]]
+    plain.append(np.broadcast_to(x[0], (9, 30)))
     assert [rows_of(v, "x").owner is v for v in plain] == [True] * len(plain)
     copied = [x[:, ::2], x.T, x[::-1], cube[:, :3], cube.transpose(1, 0, 2)]
     assert [rows_of(v, "x").owner is v for v in copied] == [False] * len(copied)
@@ -327,7 +273,7 @@ def test_only_what_must_be_copied_is_copied() -> None:
     assert rows_of(np.broadcast_to(x[0], (9, 30)), "x").stride == 0
 
 
-def test_outputs_and_residuals_in_place(isa: str) -> None:
+def test_outputs_and_residuals_in_place() -> None:
     layer, x = packed(random_layer(20, 37)), random_rows(6, 37)
     residual = random_rows(6, 20)
     expected, added = layer(x), layer(x, residual)
@@ -343,16 +289,10 @@ def test_outputs_and_residuals_in_place(isa: str) -> None:
     assert_same_bits(residual, added)
 
 
-def test_dlpack_and_tensors() -> None:
+def test_tensors() -> None:
     torch = pytest.importorskip("torch")
-
     layer, x, residual = packed(random_layer(20, 37)), random_rows(6, 37), random_rows(6, 20)
     expected = layer(x, residual)
-    assert_same_bits(layer(Foreign(x), Foreign(residual)), expected)
-    out = np.empty((6, 20), np.float32)
-    layer(Foreign(x), residual, out=Foreign(out))
-    assert_same_bits(out, expected)
-
     tensor, extra = torch.from_numpy(x), torch.from_numpy(residual)
     for view in (tensor, tensor.T.contiguous().T, tensor.clone().requires_grad_(True)):
         y = layer(view, extra)
@@ -368,118 +308,79 @@ def test_dlpack_and_tensors() -> None:
     assert_same_bits(made(tensor).numpy(), again(x))
 
 
-def test_addresses(isa: str) -> None:
-    layer, x, residual = packed(random_layer(20, 37)), random_rows(6, 37), random_rows(6, 20)
-    out = np.empty((6, 20), np.float32)
-    layer.run(x.ctypes.data, 6, 37, out.ctypes.data, 20)
-    assert_same_bits(out, layer(x))
-    layer.run(
-        x.ctypes.data,
-        3,
-        74,
-        out.ctypes.data,
-        20,
-        residual=residual.ctypes.data,
-        residual_stride=20,
-        threads=2,
-    )
-    assert_same_bits(out[:3], layer(x[::2], residual[:3]))
-    half, narrow = x.astype(np.float16), np.empty((6, 20), np.float16)
-    layer.run(half.ctypes.data, 6, 37, narrow.ctypes.data, 20, 1)
-    assert_same_bits(narrow, layer(half))
-
-
-# --- what is refused ---
-
-
-def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:
-    layer, x, out = (
-        packed(random_layer(20, 37)),
-        random_rows(6, 37),
-        np.full((6, 20), 7, np.float32),
-    )
-    cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
-        (TypeError, "x: needs float32, float16 or bfloat16, not float64", {"x": x.astype(float)}),
+@pytest.mark.parametrize(
+    ("error", "named", "changed"),
+    [
+        (TypeError, "x: needs float32, float16 or bfloat16, not float64", {"x": X.astype(float)}),
         (TypeError, "x: needs float32.*, not int8", {"x": np.zeros((6, 37), np.int8)}),
-        (TypeError, "x: needs float32.*, not >f4", {"x": x.astype(">f4")}),
-        (TypeError, "x: is a list; needs a NumPy array", {"x": x.tolist()}),
-        (ValueError, r"x: needs shape \[\.\.\., 37\], not \(6, 36\)", {"x": x[:, 1:]}),
-        (ValueError, r"x: needs shape \[\.\.\., 37\], not \(\)", {"x": np.array(1, np.float32)}),
-        (TypeError, "out: needs float32, as the input, not float16", {"out": out.astype("f2")}),
-        (ValueError, r"out: needs shape \(6, 20\), not \(6, 1\)", {"out": out[:, :1]}),
+        (TypeError, "x: needs float32.*, not >f4", {"x": X.astype(">f4")}),
+        (TypeError, "x: is a list", {"x": X.tolist()}),
+        (ValueError, r"x: needs shape \[\.\.\., 37\], not \(6, 36\)", {"x": X[:, 1:]}),
+        (ValueError, r"x: needs shape .* not \(\)", {"x": np.array(1, np.float32)}),
+        (TypeError, "out: needs float32, as the input", {"out": OUT.astype("f2")}),
+        (ValueError, r"out: needs shape \(6, 20\)", {"out": OUT[:, :1]}),
         (
-            ValueError,
-            "out: is read-only",
-            {"out": np.frombuffer(out.tobytes(), "f4").reshape(6, 20)},
+            *(ValueError, "out: is read-only"),
+            {"out": np.frombuffer(OUT.tobytes(), "f4").reshape(6, 20)},
+        ),
+        (ValueError, "out: strides .* contiguous last axis", {"out": np.asfortranarray(OUT)}),
+        (ValueError, "out: strides .* no overlap", {"out": as_strided(OUT, (6, 20), (4, 4))}),
+        (TypeError, "residual: needs float32, as the output", {"residual": OUT.astype("f2")}),
+        (ValueError, r"residual: needs shape \(6, 20\)", {"residual": OUT[0]}),
+        (ValueError, "threads: -1", {"threads": -1}),
+        (
+            *(ValueError, "out: shares memory with x"),
+            {"x": ROOM[:222].reshape(6, 37), "out": ROOM[200:320].reshape(6, 20)},
         ),
         (
-            ValueError,
-            "out: strides .* needs a contiguous last axis",
-            {"out": np.asfortranarray(out)},
+            *(ValueError, "out: shares part of its memory with residual"),
+            {"residual": ROOM[:120].reshape(6, 20), "out": ROOM[20:140].reshape(6, 20)},
         ),
-        (ValueError, "out: strides .* no overlap", {"out": overlapping()}),
-        (
-            TypeError,
-            "residual: needs float32, as the output, not fl",
-            {"residual": out.astype("f2")},
-        ),
-        (ValueError, r"residual: needs shape \(6, 20\), not \(20,\)", {"residual": out[0]}),
-        (ValueError, "threads: -1 must be at least 0", {"threads": -1}),
-    ]
-    for kind, message, changed in cases:
-        arguments = {"x": x, "out": out, **changed}
-        with pytest.raises(kind, match=message):
-            layer(**arguments)
-    assert (out == 7).all()
-    room = np.zeros(1000, np.float32)
-    with pytest.raises(ValueError, match="out: shares memory with x"):
-        layer(room[:222].reshape(6, 37), out=room[200:320].reshape(6, 20))
-    with pytest.raises(ValueError, match="out: shares part of its memory with residual"):
-        layer(x, room[:120].reshape(6, 20), out=room[20:140].reshape(6, 20))
-
-
-def overlapping() -> np.ndarray:
-    return np.lib.stride_tricks.as_strided(np.zeros(200, np.float32), (6, 20), (4, 4))
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    error: type[Exception], named: str, changed: dict[str, Any]
+) -> None:
+    arguments = {"x": X, "out": OUT, **changed}
+    with pytest.raises(error, match=named):
+        packed(random_layer(20, 37))(**arguments)
+    assert (OUT == 7).all()
+    assert (ROOM == 7).all()
 
 
 def test_tensors_that_cannot_be_read_say_so() -> None:
     torch = pytest.importorskip("torch")
-
-    layer = packed(random_layer(20, 37))
-    with pytest.raises(
-        TypeError, match=r"x: is a strided tensor on meta; needs a strided one on the"
-    ):
-        layer(torch.zeros(6, 37, device="meta"))
-    with pytest.raises(TypeError, match=r"x: is a sparse_coo tensor on cpu"):
-        layer(torch.zeros(6, 37).to_sparse())
-    with pytest.raises(TypeError, match="x: is negated lazily"):
-        layer(torch.zeros(6, 37, dtype=torch.complex64).conj().imag)
-    with pytest.raises(TypeError, match=r"x: needs float32.*not torch\.int64"):
-        layer(torch.zeros(6, 37, dtype=torch.int64))
+    zeros = torch.zeros(6, 37)
+    for named, tensor in [
+        ("x: is a strided tensor on meta", zeros.to("meta")),
+        ("x: is a sparse_coo tensor on cpu", zeros.to_sparse()),
+        ("x: is negated lazily", zeros.to(torch.complex64).conj().imag),
+        (r"x: needs float32.*not torch\.int64", zeros.long()),
+    ]:
+        with pytest.raises(TypeError, match=named):
+            packed(random_layer(20, 37))(tensor)
 
 
-def test_layers_that_cannot_be_made_say_so() -> None:
-    w = random_rows(4, 5)
-    cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
-        (TypeError, "w: needs float32, not float64", {"w": w.astype(float)}),
-        (ValueError, r"w: needs shape \[N, K\], not \(20,\)", {"w": w.ravel()}),
-        (
-            ValueError,
-            "w: channel 2 along axis 0 holds NaN",
-            {"w": np.where(w == w[2, 1], np.nan, w)},
-        ),
-        (ValueError, r"bias: needs shape \(4,\), not \(5,\)", {"bias": w[0]}),
+W = random_rows(4, 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "named", "changed"),
+    [
+        (TypeError, "w: needs float32, not float64", {"w": W.astype(float)}),
+        (ValueError, r"w: needs shape \[N, K\]", {"w": W.ravel()}),
+        (ValueError, "w: channel 2 .* NaN", {"w": np.where(W[2, 1] == W, np.nan, W)}),
+        (ValueError, r"bias: needs shape \(4,\)", {"bias": W[0]}),
         (TypeError, "bias: needs float32, not int64", {"bias": np.arange(4)}),
-        (ValueError, "group: 32 must be 0", {"group": 32}),
-        (
-            ValueError,
-            "unknown activation 'gelutanh'. Did you mean 'gelu_tanh'",
-            {"activation": "gelutanh"},
-        ),
-    ]
-    for kind, message, changed in cases:
-        with pytest.raises(kind, match=message):
-            Linear.from_float(**{"w": w, **changed})
+        (ValueError, "group: 32", {"group": 32}),
+        (ValueError, "'gelutanh'. Did you mean 'gelu_tanh'", {"activation": "gelutanh"}),
+    ],
+)
+def test_layers_that_cannot_be_made_say_so(
+    error: type[Exception], named: str, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=named):
+        Linear.from_float(**{"w": W, **changed})
 
 
 def test_integers_that_do_not_fit_are_refused() -> None:
@@ -487,35 +388,31 @@ def test_integers_that_do_not_fit_are_refused() -> None:
     q, scale, zero = quantize_rows(random_rows(6, 300), 128)
     cases: list[tuple[type[Exception], str, tuple[Any, Any, Any]]] = [
         (TypeError, "q: needs uint8, not int8", (q.view(np.int8), scale, zero)),
-        (ValueError, r"q: needs shape \[\.\.\., 300\], not \(6, 200\)", (q[:, :200], scale, zero)),
-        (ValueError, r"scale: needs shape \(6, 3\), not \(6, 1\)", (q, scale[:, :1], zero)),
-        (ValueError, r"zero_point: needs shape \(6, 3\), not \(6,\)", (q, scale, zero[:, 0])),
-        (TypeError, "zero_point: needs int32, not uint8", (q, scale, zero.astype(np.uint8))),
-        (ValueError, r"zero_point: holds values outside 0\.\.255", (q, scale, zero + 256)),
+        (ValueError, r"q: needs shape \[\.\.\., 300\]", (q[:, :200], scale, zero)),
+        (ValueError, r"scale: needs shape \(6, 3\)", (q, scale[:, :1], zero)),
+        (ValueError, r"zero_point: needs shape \(6, 3\)", (q, scale, zero[:, 0])),
+        (TypeError, "zero_point: needs int32", (q, scale, zero.astype(np.uint8))),
+        (ValueError, r"zero_point: .* 0\.\.255", (q, scale, zero + 256)),
     ]
-    for kind, message, arguments in cases:
-        with pytest.raises(kind, match=message):
+    for error, named, arguments in cases:
+        with pytest.raises(error, match=named):
             layer.quantized(*arguments)
 
 
 def test_layers_that_do_not_go_together_say_so() -> None:
     one, other = packed(random_layer(4, 20)), packed(random_layer(4, 20, group=128))
-    with pytest.raises(
-        ValueError, match=r"need the same k and group, not \(k=20, group=0\), \(k=2"
-    ):
-        linear_together([one, other], random_rows(2, 20))
-    with pytest.raises(ValueError, match="layers: is empty"):
-        linear_together([], random_rows(2, 20))
-    with pytest.raises(ValueError, match="outs: 1 for 2 layers"):
-        linear_together([one, one], random_rows(2, 20), [np.zeros((2, 4), np.float32)])
-    shared = np.zeros((2, 4), np.float32)
-    with pytest.raises(ValueError, match=r"outs\[1\]: needs shape \(2, 4\), not \(4,\)"):
-        linear_together([one, one], random_rows(2, 20), [shared, shared[0]])
-    with pytest.raises(ValueError, match=r"outs\[1\]: shares memory with outs\[0\]"):
-        linear_together([one, one], random_rows(2, 20), [shared, shared])
-    wide = np.zeros((3, 8), np.float32)
-    with pytest.raises(ValueError, match=r"outs\[2\]: shares memory with outs\[1\]"):
-        linear_together([one] * 3, random_rows(2, 20), [shared, wide[:2, 1:5], wide[1:, 4:8]])
+    x, shared, wide = random_rows(2, 20), np.zeros((2, 4), np.float32), np.zeros((3, 8), np.float32)
+    cases: list[tuple[str, list[Linear], list[np.ndarray] | None]] = [
+        (r"same k and group, not \(k=20, group=0\), \(k=2", [one, other], None),
+        ("layers: is empty", [], None),
+        ("outs: 1 for 2 layers", [one, one], [shared]),
+        (r"outs\[1\]: needs shape \(2, 4\)", [one, one], [shared, shared[0]]),
+        (r"outs\[1\]: shares memory with outs\[0\]", [one, one], [shared, shared]),
+        (r"outs\[2\]: .* outs\[1\]", [one] * 3, [shared, wide[:2, 1:5], wide[1:, 4:8]]),
+    ]
+    for named, layers, outs in cases:
+        with pytest.raises(ValueError, match=named):
+            linear_together(layers, x, outs)
     assert not shared.any()
     assert not wide.any()
 

@@ -49,13 +49,9 @@ def test_a_part_takes_longer_for_more(part: kernels.Part) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ((0, 0, 16), "rows, columns: 0, 16 must"),
-        ((9, 1, 16), "9 is not a valid Part"),
-        ((0, 1 << 40, 1 << 30), "rows, columns: 1099511627776, 1073741824 must"),
-    ],
+    ("wrong", "named"),
+    [((0, 0, 16), "columns: 0, 16"), ((9, 1, 16), "9 is not"), ((0, 1 << 40, 1 << 30), "10995116")],
 )
-def test_a_part_that_there_is_not(wrong: tuple[Any, int, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_a_part_that_there_is_not(wrong: tuple[Any, int, int], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         kernels.part_seconds(*wrong)

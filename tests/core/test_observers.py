@@ -53,10 +53,6 @@ def numbers(observer: Observer) -> tuple[list[float], list[float]]:
     return lo.tolist(), hi.tolist()
 
 
-def as_float32(*values: float) -> list[float]:
-    return np.array(values, np.float32).tolist()
-
-
 @pytest.mark.parametrize(
     ("observer", "lo", "hi"),
     [
@@ -87,9 +83,6 @@ def as_float32(*values: float) -> list[float]:
 )
 def test_ranges_have_the_bits_of_torch(observer: Observer, lo: list, hi: list) -> None:
     assert numbers(watched(observer, BATCHES)) == (lo, hi)
-
-
-# --- histograms ---
 
 
 def ramp(n: int) -> np.ndarray:
@@ -167,11 +160,8 @@ def test_histograms_of_extreme_values() -> None:
         assert values.min() <= lo <= hi <= values.max()
 
 
-# --- what they have in common ---
-
-
 @every_ranged
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=15)
 @given(
     batches=st.lists(
         hnp.arrays(np.float32, (3, 4), elements=st.floats(-1e6, 1e6, width=32)),
@@ -204,22 +194,16 @@ def test_qparams_are_those_of_the_range(kind: type[Observer]) -> None:
 
 
 @every_ranged
-def test_nothing_observed_is_an_error(kind: type[Observer]) -> None:
+def test_nothing_observed_is_an_error_and_reset_forgets(kind: type[Observer]) -> None:
     observer = kind()
     observer.observe(np.zeros((0, 4), np.float32))  # empty: as if it had not been
     for ask in (observer.range, lambda: observer.qparams(INT8)):
-        with pytest.raises(ValueError, match=f"{kind.__name__} has observed nothing yet; call obs"):
+        with pytest.raises(ValueError, match=f"{kind.__name__} has observed nothing"):
             ask()
-    watched(observer, BATCHES).reset()
+    watched(observer, [b * 100 for b in BATCHES]).reset()
     with pytest.raises(ValueError, match="observed nothing"):
         observer.range()
-
-
-@every_ranged
-def test_reset_forgets(kind: type[Observer]) -> None:
-    used = watched(kind(), [b * 100 for b in BATCHES])
-    used.reset()
-    assert numbers(watched(used, BATCHES)) == numbers(watched(kind(), BATCHES))
+    assert numbers(watched(observer, BATCHES)) == numbers(watched(kind(), BATCHES))
 
 
 @every_ranged
@@ -229,7 +213,7 @@ def test_non_finite_data_is_refused_and_not_kept(kind: type[Observer], value: fl
     before = numbers(observer)
     bad = np.ones((2, 3))
     bad[1, 2] = value  # 1e300 is infinite in float32
-    with pytest.raises(ValueError, match=r"cannot observe NaN or infinity: -?(nan|inf) at index"):
+    with pytest.raises(ValueError, match=r"NaN or infinity: .* at index"):
         observer.observe(bad)
     assert numbers(observer) == before
 
@@ -246,13 +230,10 @@ def test_ranges_are_copies_and_data_is_left_alone(kind: type[Observer]) -> None:
     assert numbers(observer) == before
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.bool_])
-def test_other_dtypes_are_seen_as_float32(dtype: type) -> None:
-    observer = watched(MinMaxObserver(), [np.array([0, 1, 1], dtype)])
-    assert numbers(observer) == ([0.0], [1.0])
-
-
-def test_numbers_and_vectors() -> None:
+def test_numbers_vectors_and_other_dtypes() -> None:
+    for dtype in (np.float16, np.float64, np.int8, np.bool_):
+        observer = watched(MinMaxObserver(), [np.array([0, 1, 1], dtype)])
+        assert numbers(observer) == ([0.0], [1.0])
     assert numbers(watched(MinMaxObserver(), [np.float32(2.5), np.float32(-1)])) == ([-1], [2.5])
     vector = watched(PerChannelMinMaxObserver(0), [np.float32([3, -4]), np.float32([1, 2])])
     assert numbers(vector) == ([1, -4], [3, 2])
@@ -260,7 +241,7 @@ def test_numbers_and_vectors() -> None:
 
 @pytest.mark.parametrize("kind", [PerChannelMinMaxObserver, MovingAveragePerChannelMinMaxObserver])
 def test_channel_axes_are_checked(kind: type[Observer]) -> None:
-    with pytest.raises(ValueError, match="axis -1 must be counted from the front"):
+    with pytest.raises(ValueError, match="axis -1"):
         kind(axis=-1)
     with pytest.raises(ValueError, match=r"axis 1 is not in 0\.\.0 of shape \(3,\)"):
         kind(axis=1).observe(np.zeros(3, np.float32))
@@ -273,22 +254,19 @@ def test_moving_averages_follow_their_constant() -> None:
     exact = MovingAverageMinMaxObserver(averaging_constant=0.5)
     assert numbers(watched(exact, [np.float32([0, 8]), np.float32([-4, 4])])) == ([-2], [6])
     latest = MovingAverageMinMaxObserver(averaging_constant=1.0)
-    assert numbers(watched(latest, BATCHES)) == (as_float32(-2.2), as_float32(3.3))
+    assert numbers(watched(latest, BATCHES)) == ([np.float32(-2.2)], [np.float32(3.3)])
     for constant in (0.0, -1.0, 1.5, math.nan):
-        with pytest.raises(ValueError, match=f"averaging_constant {constant} is not above 0"):
+        with pytest.raises(ValueError, match=f"averaging_constant {constant}"):
             MovingAverageMinMaxObserver(constant)
+    with pytest.raises(ValueError, match="bins 1"):
+        HistogramObserver(bins=1)
     with pytest.raises(ValueError, match="does not fit into float32"):
         watched(exact, [np.float32([3e38, 3e38]), np.float32([-3e38, -3e38])])
-
-
-def test_bins_are_checked() -> None:
-    with pytest.raises(ValueError, match="bins 1 must be at least 2"):
-        HistogramObserver(bins=1)
 
 
 def test_a_placeholder_does_nothing_and_says_so() -> None:
     observer = PlaceholderObserver()
     watched(observer, [*BATCHES, np.array([math.nan])]).reset()
     for ask in (observer.range, lambda: observer.qparams(INT8)):
-        with pytest.raises(ValueError, match="PlaceholderObserver observes nothing: the tensor is"):
+        with pytest.raises(ValueError, match="PlaceholderObserver observes nothing"):
             ask()

@@ -1,6 +1,7 @@
 """The packed layout of weights, against its definition."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,23 +36,14 @@ def integers(n: int, k: int) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("n", SIZES)
-def test_packing_is_the_layout_and_unpacking_its_inverse(n: int) -> None:
-    for k in SIZES:
+def test_packing_is_the_layout_and_unpacking_its_inverse() -> None:
+    for n, k in (*itertools.product(SIZES, SIZES), *LONG):
         q = integers(n, k)
         packed = pack(q)
         assert packed.ctypes.data % 64 == 0
         assert packed.size == packed_bytes(n, k)
         assert np.array_equal(packed, plainly_packed(q))
         assert np.array_equal(unpack(packed, n, k), q)
-
-
-@pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("shape", LONG, ids=str)
-def test_long_weights(shape: tuple[int, int]) -> None:
-    q = integers(*shape)
-    assert np.array_equal(pack(q), plainly_packed(q))
-    assert np.array_equal(unpack(pack(q), *shape), q)
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 7), (7, 0)], ids=str)
@@ -67,7 +59,6 @@ def test_other_strides_pack_the_same() -> None:
         assert np.array_equal(pack(view), pack(q))
 
 
-@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("shape", [(17, 5), (2065, 2112)], ids=str)
 def test_packing_writes_nothing_else(shape: tuple[int, int]) -> None:
     q, size = integers(*shape), packed_bytes(*shape)
@@ -78,8 +69,7 @@ def test_packing_writes_nothing_else(shape: tuple[int, int]) -> None:
     assert (room[start + size :] == 0xAB).all()
 
 
-@pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("begins_at", [0, 1, 16, 63])
+@pytest.mark.parametrize("begins_at", [0, 1, 63])
 @pytest.mark.parametrize("shape", [(17, 5), (2065, 2112), (2048, 2050), (70_000, 61)], ids=str)
 def test_unpacking_writes_nothing_else(shape: tuple[int, int], begins_at: int) -> None:
     """Rows of the last three go past the caches, in lines that they do not begin with."""
@@ -115,16 +105,16 @@ def test_weights_lie_behind_one_another() -> None:
 
 
 def test_what_cannot_be_packed_says_so() -> None:
-    with pytest.raises(TypeError, match=r"q: needs int8, not uint8"):
-        pack(np.zeros((2, 2), np.uint8))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"q: shape \(4,\) must be \[N, K\]"):
-        pack(np.zeros(4, np.int8))
-    with pytest.raises(ValueError, match=r"packed: shape \(3,\).*needs contiguous \(64,\)"):
-        unpack(np.zeros(3, np.uint8), 1, 1)
-    with pytest.raises(TypeError, match="packed: needs a NumPy array of uint8, not int8"):
-        unpack(np.zeros(64, np.int8), 1, 1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"\[-1, 2\] cannot be"):
-        packed_bytes(-1, 2)
+    refusals: list[tuple[type[Exception], str, Any]] = [
+        (TypeError, "q: needs int8", lambda: pack(np.zeros((2, 2), np.uint8))),  # type: ignore[arg-type]
+        (ValueError, r"q: shape \(4,\)", lambda: pack(np.zeros(4, np.int8))),
+        (ValueError, r"packed: .*\(64,\)", lambda: unpack(np.zeros(3, np.uint8), 1, 1)),
+        (TypeError, "packed: .*uint8", lambda: unpack(np.zeros(64, np.int8), 1, 1)),  # type: ignore[arg-type]
+        (ValueError, r"\[-1, 2\]", lambda: packed_bytes(-1, 2)),
+    ]
+    for error, named, call in refusals:
+        with pytest.raises(error, match=named):
+            call()
 
 
 def test_formats_have_the_names_that_the_core_knows() -> None:
@@ -158,25 +148,21 @@ def test_an_unknown_format_is_refused_by_name() -> None:
 
 
 def test_a_packed_weight_checks_its_fields() -> None:
-    q = integers(3, 5)
-    one, zero = np.ones(3, np.float32), np.zeros(3, np.int32)
-    weight = PackedWeight(pack(q), 3, 5, one, zero, 128)
-    assert np.array_equal(weight.unpack(), q)
-    with pytest.raises(ValueError, match=r"packed: shape \(128,\).*needs contiguous \(64,\)"):
-        PackedWeight(pack(q), 3, 4, one)
-    with pytest.raises(TypeError, match="packed: needs a NumPy array of uint8, not bytes"):
-        PackedWeight(b"", 3, 5, one)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"scale: shape \(3,\).*needs contiguous \(4,\)"):
-        PackedWeight(pack(integers(4, 5)), 4, 5, one)
-    with pytest.raises(TypeError, match="scale: needs a NumPy array of float32, not float64"):
-        PackedWeight(pack(q), 3, 5, np.ones(3))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="zero_point: needs a NumPy array of int32, not int64"):
-        PackedWeight(pack(q), 3, 5, one, np.zeros(3, np.int64))  # type: ignore[arg-type]
-    for value in (-129, 128):
-        with pytest.raises(ValueError, match=r"zero_point: holds values outside -128\.\.127"):
-            PackedWeight(pack(q), 3, 5, one, np.array([0, value, 0], np.int32))
-    with pytest.raises(ValueError, match="group: 64 must be 0"):
-        PackedWeight(pack(q), 3, 5, one, zero, 64)
-    room = aligned(packed_bytes(3, 5) + 64)
-    with pytest.raises(ValueError, match="packed: begins 8 bytes behind a multiple of 64"):
-        PackedWeight(room[8 : 8 + packed_bytes(3, 5)], 3, 5, one)
+    q, one, zero = integers(3, 5), np.ones(3, np.float32), np.zeros(3, np.int32)
+    packed = pack(q)
+    assert np.array_equal(PackedWeight(packed, 3, 5, one, zero, 128).unpack(), q)
+    shifted = aligned(packed.size + 64)[8:][: packed.size]
+    refusals: list[tuple[type[Exception], str, tuple[Any, ...]]] = [
+        (ValueError, r"packed: .*\(64,\)", (packed, 3, 4, one)),
+        (TypeError, "packed: .*uint8, not bytes", (b"", 3, 5, one)),
+        (ValueError, r"scale: .*\(4,\)", (pack(integers(4, 5)), 4, 5, one)),
+        (TypeError, "scale: .*float32", (packed, 3, 5, np.ones(3))),
+        (TypeError, "zero_point: .*int32", (packed, 3, 5, one, np.zeros(3, np.int64))),
+        (ValueError, "zero_point: .*-128", (packed, 3, 5, one, zero - 129)),
+        (ValueError, "zero_point: .*127", (packed, 3, 5, one, zero + 128)),
+        (ValueError, "group: 64", (packed, 3, 5, one, zero, 64)),
+        (ValueError, "packed: begins 8 bytes behind a multiple of 64", (shifted, 3, 5, one)),
+    ]
+    for error, named, arguments in refusals:
+        with pytest.raises(error, match=named):
+            PackedWeight(*arguments)

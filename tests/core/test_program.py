@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from octavo.core import kernels  # noqa: E402
 from octavo.core.program import Program  # noqa: E402
 from tests.core.program_cases import (  # noqa: E402
     CASES,
@@ -23,6 +20,8 @@ from tests.core.program_cases import (  # noqa: E402
     layer,
     tensor,
 )
+from tests.core.tables import on_every_table  # noqa: E402
+from tests.fresh import python  # noqa: E402
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:
@@ -35,24 +34,17 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_computes_what_pytorch_does(name: str) -> None:
+def test_a_step_computes_what_pytorch_does_on_every_table(name: str) -> None:
     case = CASES[name]
-    for found, expected in zip(case.found(), case.expected(), strict=True):
-        close(found, expected)
 
+    def bits(threads: int) -> list[np.ndarray]:
+        found = case.found(threads)
+        if threads == 1:
+            for one, expected in zip(found, case.expected(), strict=True):
+                close(one, expected)
+        return [one.contiguous().view(torch.uint8).numpy() for one in found]
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_table_and_number_of_threads_gives_the_same_bits(name: str) -> None:
-    case, before = CASES[name], kernels.isa()
-    expected = case.found()
-    try:
-        for isa, threads in itertools.product(kernels.isas(), (1, 2)):
-            kernels.use_isa(isa)
-            for found, first in zip(case.found(threads), expected, strict=True):
-                a, b = (x.contiguous().view(torch.uint8) for x in (found, first))
-                assert torch.equal(a, b), (isa, threads)
-    finally:
-        kernels.use_isa(before)
+    on_every_table(bits, (1, 2))
 
 
 def test_a_pre_norm_decoder_block() -> None:
@@ -176,31 +168,19 @@ def test_memory_is_used_again_but_never_while_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "tensors,ints,message",
+    "tensors,ints,named",
     [
         ((), (), "block: takes 2 tensors, not 0"),
         ((ROWS, ROWS), (), "block: takes 1 integers, not 0"),
         ((ROWS, 3), (1,), "block, input 1: needs a tensor"),
-        (
-            (ROWS, ROWS.double()),
-            (1,),
-            "input 1: needs a plain tensor of float32, not of torch.float64",
-        ),
+        ((ROWS, ROWS.double()), (1,), r"input 1: .* float32, not of torch.float64"),
         ((ROWS, ROWS[0]), (1,), "input 1: needs 3 axes, not 2"),
-        (
-            (ROWS, ROWS[:1, :3]),
-            (1,),
-            r"block, step 2 \(binary\): value 1, .*\[1, 3, 32\]: does not broadcast",
-        ),
-        (
-            (ROWS[..., :31], ROWS),
-            (1,),
-            r"step 1 \(linear\): value 0, float32 \[2, 5, 31\]: .* takes 32",
-        ),
+        ((ROWS, ROWS[:1, :3]), (1,), r"block, step 2 \(binary\): value 1, .*\[1, 3, 32\]"),
+        ((ROWS[..., :31], ROWS), (1,), r"step 1 \(linear\): value 0, float32 \[2, 5, 31\]"),
         ((ROWS, ROWS), (-3,), r"step 4 \(reshape\)"),
     ],
 )
-def test_what_does_not_fit_is_named(tensors: Any, ints: Any, message: str) -> None:
+def test_what_does_not_fit_is_named(tensors: Any, ints: Any, named: str) -> None:
     p = Program()
     x, y, n = p.input(3), p.input(3), p.input_int()
     rows = p.size(x, 0)
@@ -208,38 +188,35 @@ def test_what_does_not_fit_is_named(tensors: Any, ints: Any, message: str) -> No
     total = p.binary("add", x, y)
     p.compute("mul", rows, n)
     p.output(p.reshape(total, (n, -1)))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=named):
         p.finish("block")(tensors, ints, 1)
 
 
 @pytest.mark.parametrize(
-    "add,message",
+    "add,named",
     [
         (lambda p, x: p.linear(9, [LAYER.native]), "linear: there is no value 9"),
-        (
-            lambda p, x: p.permute(x, (0, 1)),
-            r"permute: value 0 \(float32 with 3 axes\) has no order",
-        ),
-        (lambda p, x: p.binary("pow", x, x), "binary pow: value 0 .* has no such function"),
-        (lambda p, x: p.unary("not", x), "unary not: value 0 .* needs to be bool"),
-        (lambda p, x: p.rotary(x, x, x), "rotary: value 0 .* needs 4 axes"),
-        (lambda p, x: p.linear(x, [LAYER.native], gate="silu"), "linear: .* needs two layers"),
+        (lambda p, x: p.permute(x, (0, 1)), r"permute: value 0 \(float32 with 3 axes\)"),
+        (lambda p, x: p.binary("pow", x, x), "binary pow: value 0"),
+        (lambda p, x: p.unary("not", x), r"unary not: value 0 .* bool"),
+        (lambda p, x: p.rotary(x, x, x), r"rotary: value 0 .* 4 axes"),
+        (lambda p, x: p.linear(x, [LAYER.native], gate="silu"), r"linear: .* two layers"),
         (
             lambda p, x: p.linear(x, [LAYER.native], residual=x, span=[p.input(1, "int64")]),
-            "linear: .* has a span, which goes with no",
+            r"linear: .* span",
         ),
-        (lambda p, x: p.gathered_product(p.squeeze(x, 0), x, x), "gathered_product: .* three or"),
-        (lambda p, x: p.gathered_product(x, x, x), "gathered_product: value 0 .* be int64"),
+        (lambda p, x: p.gathered_product(p.squeeze(x, 0), x, x), r"gathered_product: .* three or"),
+        (lambda p, x: p.gathered_product(x, x, x), r"gathered_product: value 0 .* int64"),
         (lambda p, x: p.linear(x, [LAYER.native], ["swish"]), "unknown activation 'swish'"),
-        (lambda p, x: p.norm(x, None, None, 1e-5, "batch"), "norm: .* of kind 'batch'"),
-        (lambda p, x: p.slice(x, 3, 0, 1), "slice: value 0 .* has no axis 3"),
-        (lambda p, x: p.compute("pow", 1, 2), "compute: 'pow' is none of"),
-        (lambda p, x: p.embedding(x, x), "embedding: value 0 .* needs to be int64"),
+        (lambda p, x: p.norm(x, None, None, 1e-5, "batch"), r"norm: .* 'batch'"),
+        (lambda p, x: p.slice(x, 3, 0, 1), r"slice: value 0 .* axis 3"),
+        (lambda p, x: p.compute("pow", 1, 2), "compute: 'pow'"),
+        (lambda p, x: p.embedding(x, x), r"embedding: value 0 .* int64"),
     ],
 )
-def test_a_step_that_cannot_be_is_refused(add: Any, message: str) -> None:
+def test_a_step_that_cannot_be_is_refused(add: Any, named: str) -> None:
     p = Program()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=named):
         add(p, p.input(3))
 
 
@@ -314,10 +291,7 @@ def test_a_pytorch_without_the_exchange() -> None:
     """Before 2.10: its tensors are asked by their methods."""
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         pytest.skip("every other test is this one")
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXCHANGE], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    python(WITHOUT_EXCHANGE)
 
 
 def test_threads_call_one_program_at_once() -> None:

@@ -11,7 +11,7 @@ from octavo.core.qparams import Grid, QParams, QType, qparams_from_range
 from octavo.errors import RecipeError
 from tests.core.grids import GRIDS, every_grid
 
-PROPERTY = settings(deadline=None, max_examples=100)
+PROPERTY = settings(deadline=None, max_examples=30)
 
 FINITE = st.one_of(
     st.floats(-4, 4, width=32),

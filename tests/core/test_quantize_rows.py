@@ -9,32 +9,28 @@ import pytest
 from octavo.core.kernels import quantize_rows
 from tests.core import statement
 from tests.core.layers import random_rows
+from tests.core.tables import assert_all_same, on_every_table
 
 EDGES = [*range(1, 11), 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257]
 both_groupings = pytest.mark.parametrize("group", [0, 128], ids=["rows", "groups"])
 
 
 def check(x: np.ndarray, group: int) -> None:
-    for found, expected in zip(
-        quantize_rows(x, group), statement.quantize_rows(x, group), strict=True
-    ):
-        statement.assert_same_bits(found, expected)
+    """On every table, the bits of the statement."""
+    found = on_every_table(lambda _: quantize_rows(x, group), [1])
+    assert_all_same(found, statement.quantize_rows(x, group))
 
 
 @both_groupings
-def test_every_length(isa: str, group: int) -> None:
+def test_every_length(group: int) -> None:
     for k in EDGES:
         check(random_rows(7, k), group)
+    for k in (32_639, 32_641, 200_000):
+        check(random_rows(2, k), group)
 
 
 @both_groupings
-@pytest.mark.parametrize("k", [32_639, 32_641, 200_000])
-def test_deep_rows(isa: str, group: int, k: int) -> None:
-    check(random_rows(2, k), group)
-
-
-@both_groupings
-def test_sizes_from_subnormal_to_the_greatest(isa: str, group: int) -> None:
+def test_sizes_from_subnormal_to_the_greatest(group: int) -> None:
     unit = random_rows(1, 200)[0] / np.float32(1000)
     unit[::7] = 0
     powers = np.arange(-46, 39)
@@ -47,7 +43,7 @@ def test_sizes_from_subnormal_to_the_greatest(isa: str, group: int) -> None:
 
 
 @both_groupings
-def test_ends_of_the_range(isa: str, group: int) -> None:
+def test_ends_of_the_range(group: int) -> None:
     greatest = np.finfo(np.float32).max
     for low, high in [(-greatest, greatest), (0, greatest), (-greatest, 0), (-1, 1), (0, 0)]:
         x = np.random.default_rng(3).uniform(low / 2, high / 2, (3, 300)).astype(np.float32)
@@ -57,7 +53,7 @@ def test_ends_of_the_range(isa: str, group: int) -> None:
 
 
 @both_groupings
-def test_ties_go_to_the_even_integer(isa: str, group: int) -> None:
+def test_ties_go_to_the_even_integer(group: int) -> None:
     x = np.arange(256, dtype=np.float32)[None] - np.float32(0.5)
     x[0, 0], x[0, 255] = 0, 255  # scale 1, or close to it
     check(x, group)
@@ -68,7 +64,7 @@ def test_ties_go_to_the_even_integer(isa: str, group: int) -> None:
 
 @both_groupings
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_spoils_its_own_row_or_group(isa: str, group: int, bad: float) -> None:
+def test_what_is_not_finite_spoils_its_own_row_or_group(group: int, bad: float) -> None:
     for k in (1, 5, 64, 129, 300):
         for at in {0, k // 2, k - 1}:
             x = random_rows(4, k)
@@ -82,24 +78,21 @@ def test_what_is_not_finite_spoils_its_own_row_or_group(isa: str, group: int, ba
             assert not q[2, spoilt * 128 : spoilt * 128 + 128 if group else k].any()
 
 
-def test_a_row_depends_on_itself_alone(isa: str) -> None:
+def test_a_row_depends_on_itself_alone() -> None:
     x = random_rows(40, 131)
     q, scale, zero = quantize_rows(x)
     for m in (0, 1, 17, 39):
-        one = quantize_rows(x[m])
-        for whole, alone in zip((q, scale, zero), one, strict=True):
-            statement.assert_same_bits(whole[m], alone)
+        assert_all_same(quantize_rows(x[m]), (q[m], scale[m], zero[m]))
 
 
 @both_groupings
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
-def test_rows_of_16_bits_are_widened(isa: str, group: int, dtype: Any) -> None:
+def test_rows_of_16_bits_are_widened(group: int, dtype: Any) -> None:
     x = random_rows(5, 200).astype(dtype)
     x[1, 3] = np.nan
     x[2] /= 1000  # subnormal, in float16
     wide = quantize_rows(x.astype(np.float32), group)
-    for found, expected in zip(quantize_rows(x, group), wide, strict=True):
-        statement.assert_same_bits(found, expected)
+    assert_all_same(on_every_table(lambda _: quantize_rows(x, group), [1]), wide)
 
 
 def test_shapes() -> None:
@@ -115,9 +108,9 @@ def test_shapes() -> None:
 
 
 def test_what_cannot_be_quantized_says_so() -> None:
-    with pytest.raises(TypeError, match="x: needs float32, float16 or bfloat16, not float64"):
+    with pytest.raises(TypeError, match=r"x: needs .* not float64"):
         quantize_rows(np.zeros((2, 3)))
-    with pytest.raises(ValueError, match="group: 32 must be 0"):
+    with pytest.raises(ValueError, match="group: 32"):
         quantize_rows(np.zeros((2, 3), np.float32), 32)
-    with pytest.raises(ValueError, match=r"x: needs shape \[\.\.\., inputs\], not \(\)"):
+    with pytest.raises(ValueError, match=r"x: needs shape .* not \(\)"):
         quantize_rows(np.array(1, np.float32))

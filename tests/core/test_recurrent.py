@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from octavo.core import kernels
 from octavo.core.recurrent import Gru, GruCell, Lstm, LstmCell, Recurrent, Rnn, RnnCell
 from octavo.core.recurrent_weights import (
     ONNX_GRU,
@@ -22,6 +20,7 @@ from octavo.core.recurrent_weights import (
 )
 from tests.core.recurrent_statement import GATES, KINDS, Direction, Shape, Step, run
 from tests.core.statement import assert_same_bits
+from tests.core.tables import assert_all_same, on_every_table
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 CLOSE = 3e-6
@@ -65,13 +64,6 @@ def states(shape: Shape, batch: int) -> tuple[np.ndarray, np.ndarray]:
     return numbers(count, batch, shape.output, size=0.5), numbers(count, batch, shape.hidden)
 
 
-def assert_all_same(a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
-    for mine, other in zip(a, b, strict=True):
-        assert (mine is None) == (other is None)
-        if mine is not None:
-            assert_same_bits(mine, other)
-
-
 def chained(shape: Shape, **more: Any) -> list[list[Step]]:
     """Every direction of every layer as a network of its own, called for single steps."""
 
@@ -92,25 +84,23 @@ def chained(shape: Shape, **more: Any) -> list[list[Step]]:
     ]
 
 
-# --- the numbers ---
-
-
 SIZES = [(1, 1, 1), (3, 5, 7), (2, 64, 16), (1, 33, 31), (17, 130, 48), (5, 20, 100)]
 
 
 @every_kind
-@pytest.mark.parametrize("floating", [False, True], ids=["int8", "float32"])
+@pytest.mark.parametrize("floating", [(), (0,)], ids=["int8", "float32"])
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: "x".join(map(str, s)))
 def test_a_step_computes_what_is_defined(
-    isa: str, kind: str, floating: bool, size: tuple[int, int, int]
+    kind: str, floating: tuple[int, ...], size: tuple[int, int, int]
 ) -> None:
     batch, inputs, hidden = size
-    options = itertools.product([True, False], [0.0, 0.7], [0, max(1, hidden // 3)])
-    for bias, clip, proj in options:
+    third = max(1, hidden // 3)
+    for bias, clip, proj in [(True, 0, 0), (False, 0.7, 0), (True, 0.7, third), (False, 0, third)]:
         if proj and (kind != "lstm" or proj >= hidden):
             continue
-        kept = (0,) if floating else ()
-        shape = Shape(kind, inputs, hidden, proj=proj, bias=bias, clip=clip, floating=kept).make()
+        shape = Shape(
+            kind, inputs, hidden, proj=proj, bias=bias, clip=clip, floating=floating
+        ).make()
         x, (h0, c0) = numbers(batch, inputs, seed=4), states(shape, batch)
         h, c = shape.directions[0][0].step(x, h0[0], c0[0])
         y, h_end, c_end = call(network(shape), x[None], h0, c0)
@@ -125,7 +115,7 @@ def test_a_step_computes_what_is_defined(
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_the_largest_biases_of_opposite_signs_cancel(isa: str, kind: str) -> None:
+def test_the_largest_biases_of_opposite_signs_cancel(kind: str) -> None:
     """No factor takes one of them to infinity before they meet."""
     rows, hidden = GATES[kind] * 16, 16
     large = np.full(rows, 2e38, np.float32)
@@ -138,21 +128,18 @@ def test_the_largest_biases_of_opposite_signs_cancel(isa: str, kind: str) -> Non
     assert np.abs(h_end[0] - h).max() < CLOSE
 
 
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("floating", [False, True], ids=["int8", "float32"])
-@pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
-def test_gates_are_accurate_however_large_or_small(isa: str, kind: str, floating: bool) -> None:
+@pytest.mark.parametrize("kind,floating", [("lstm", ()), ("gru", (0,)), ("tanh", ())])
+def test_gates_are_accurate_however_large_or_small(kind: str, floating: tuple[int, ...]) -> None:
     """With no state's weight and one input, a step is its activations of chosen numbers."""
-    v = np.concatenate([np.linspace(-30, 30, 4001), np.geomspace(1e-12, 1e4, 200)])
-    v = np.concatenate([v, -v[4001:], [0.0]]).astype(np.float32)
+    v = np.concatenate([np.linspace(-30, 30, 801), np.geomspace(1e-12, 1e4, 100)])
+    v = np.concatenate([v, -v[801:], [0.0]]).astype(np.float32)
     gates, hidden = GATES[kind], v.size
     r = np.random.default_rng(0)
     b = np.concatenate([r.permutation(v) for _ in range(gates)])
     zeros = np.zeros((gates * hidden, 1), np.float32)
     w_hh = np.zeros((gates * hidden, hidden), np.float32)
-    way = Direction(kind, hidden, zeros, w_hh, b, np.zeros_like(b), floating=floating)
-    kept = (0,) if floating else ()
-    shape = Shape(kind, 1, hidden, floating=kept, directions=[[way]])
+    way = Direction(kind, hidden, zeros, w_hh, b, np.zeros_like(b), floating=bool(floating))
+    shape = Shape(kind, 1, hidden, floating=floating, directions=[[way]])
     h0, c0 = numbers(1, 1, hidden), numbers(1, 1, hidden, size=3)
     x = np.zeros((1, 1, 1), np.float32)
     h, c = way.step(x[0], h0[0], c0[0])
@@ -165,7 +152,7 @@ def test_gates_are_accurate_however_large_or_small(isa: str, kind: str, floating
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_gates_beyond_float32(isa: str, kind: str) -> None:
+def test_gates_beyond_float32(kind: str) -> None:
     """They are 0 or 1; of sums of two infinities the bits are the reference's."""
     rows, hidden = GATES[kind] * 40, 40
     signs = np.sign(numbers(rows, 2)) * np.float32(1e3)
@@ -178,11 +165,7 @@ def test_gates_beyond_float32(isa: str, kind: str) -> None:
     a, b = way.product(x[3:], signs), way.product(h0[0, 3:], states_weight)
     assert ((np.abs(a) > 4e38) & (np.abs(b) > 4e38) & (a * b < 0)).any(), "no infinities meet"
     given = (x[None], h0, c0 if kind == "lstm" else None)
-    found = call(net, *given)
-    kernels.use_isa("reference")
-    wanted = call(net, *given)
-    kernels.use_isa(isa)
-    assert_all_same(found, wanted)
+    found = on_every_table(lambda threads: call(net, *given, threads=threads), [1])
     h, c = way.step(x[:3], h0[0, :3], c0[0, :3])
     assert np.abs(found[0][0, :3] - h).max() < 1e-5
     assert found[2] is None or np.abs(found[2][0, :3] - c).max() < 1e-5
@@ -192,7 +175,7 @@ def test_gates_beyond_float32(isa: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "floating", [(), (0, 1), ((0, 0), (1, 1))], ids=["int8", "float32", "both"]
 )
-def test_layers_are_their_steps(isa: str, kind: str, floating: tuple[Any, ...]) -> None:
+def test_layers_are_their_steps(kind: str, floating: tuple[Any, ...]) -> None:
     """Any number of steps, layers, directions, items and lengths: the same bits as single steps."""
     for hidden, bidirectional, proj in [(7, True, 0), (20, False, 0), (20, True, 6)]:
         if proj and kind != "lstm":
@@ -209,33 +192,21 @@ def test_layers_are_their_steps(isa: str, kind: str, floating: tuple[Any, ...]) 
 
 
 @every_kind
-@pytest.mark.parametrize("hidden", [1, 15, 16, 17, 100, 272])
-def test_bits_are_those_of_the_reference(isa: str, kind: str, hidden: int) -> None:
+@pytest.mark.parametrize("hidden", [1, 16, 17, 100, 272])
+def test_every_table_gives_the_same_bits(kind: str, hidden: int) -> None:
     proj = hidden // 2 if kind == "lstm" and hidden > 16 else 0
-    for floating, batch in itertools.product([(), (0,)], [1, 3, 16, 33]):
-        if hidden > 100 and batch > 3:
-            continue
+    for floating, batch in [((), 3), ((0,), 1), ((), 16), ((0,), 33)][: 2 if hidden > 100 else 4]:
         shape = Shape(kind, hidden + 3, hidden, 1, True, proj, floating=floating).make()
         net, x = network(shape), numbers(3, batch, hidden + 3)
-        lengths = [1 + b % 3 for b in range(batch)]
-        found = [call(net, x), call(net, x, lengths=lengths)]
-        kernels.use_isa("reference")
-        wanted = [call(net, x), call(net, x, lengths=lengths)]
-        kernels.use_isa(isa)
-        for mine, other in zip(found, wanted, strict=True):
-            assert_all_same(mine, other)
+        for lengths in (None, [1 + b % 3 for b in range(batch)]):
+            on_every_table(lambda t: call(net, x, lengths=lengths, threads=t), [1])  # noqa: B023
 
 
-@pytest.mark.sweep(3)
 @every_kind
-@pytest.mark.parametrize("bidirectional", [False, True], ids=["forward", "bidirectional"])
-def test_threads_change_no_bits(isa: str, kind: str, bidirectional: bool) -> None:
-    scalar = isa == "reference"  # its steps take long
-    proj = (30 if scalar else 150) if kind == "lstm" else 0
-    sizes = [((), 70)] if scalar else [((), 400), ((), 1100), (((0, 0),), 300)]
-    for floating, hidden in sizes:
-        if hidden > 1000 and kind not in ("lstm", "gru_reset"):
-            continue
+def test_threads_change_no_bits(kind: str) -> None:
+    sizes = [(False, ((0, 0),), 300), (True, (), 400)] + [(False, (), 1100)] * (kind == "lstm")
+    for bidirectional, floating, hidden in sizes:
+        proj = 150 if kind == "lstm" else 0
         shape = Shape(kind, 40, hidden, 2, bidirectional, proj, floating=floating).make()
         net, x = network(shape), numbers(7, 3, 40)
         for lengths in (None, [3, 7, 0]):
@@ -244,38 +215,24 @@ def test_threads_change_no_bits(isa: str, kind: str, bidirectional: bool) -> Non
                 assert_all_same(call(net, x, lengths=lengths, threads=threads), one)
 
 
-def test_many_steps_go_in_chunks(isa: str) -> None:
+def test_many_steps_go_in_chunks() -> None:
     """The input's part is made for a chunk of steps at a time."""
-    if isa == "reference":
-        pytest.skip("its steps are as long as tests may take")
     shape = Shape("lstm", 8, 512, 1, True).make()
     net, x = network(shape), numbers(150, 12, 8)
     lengths = np.random.default_rng(0).integers(0, 151, 12)
     for given in (None, lengths):
         whole = call(net, x, lengths=given)
         assert_all_same(call(net, x, lengths=given, threads=2), whole)
-        for b in (0, 5, 11):
-            end = 150 if given is None else int(given[b])
-            alone = call(net, x[:end, b : b + 1])
-            assert_same_bits(whole[0][:end, b : b + 1], alone[0])
-            assert not whole[0][end:, b].any()
-            assert_same_bits(whole[1][:, b : b + 1], alone[1])
-            assert_same_bits(whole[2][:, b : b + 1], alone[2])
-
-
-@every_kind
-def test_an_int8_layer_approximates_the_float_one(kind: str) -> None:
-    shape = Shape(kind, 50, 64, 2, True).make()
-    exact = network(replace(shape, floating=(0, 1)))
-    x = numbers(20, 2, 50)
-    want, got = call(exact, x)[0], call(network(shape), x)[0]
-    assert np.linalg.norm(got - want) < 0.03 * np.linalg.norm(want)
-    assert not np.array_equal(got, want)
+        b = 5
+        end = 150 if given is None else int(given[b])
+        alone = call(net, x[:end, b : b + 1])
+        assert not whole[0][end:, b].any()
+        assert_all_same((whole[0][:end, [b]], whole[1][:, [b]], whole[2][:, [b]]), alone)
 
 
 @every_kind
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_stays_in_its_item(isa: str, kind: str, value: float) -> None:
+def test_what_is_not_finite_stays_in_its_item(kind: str, value: float) -> None:
     for floating in ((), (0,)):
         shape = Shape(kind, 9, 20, 1, True, floating=floating).make()
         x = numbers(5, 3, 9)
@@ -288,9 +245,6 @@ def test_what_is_not_finite_stays_in_its_item(isa: str, kind: str, value: float)
         if np.isnan(value) or not floating:
             assert np.isnan(found[0][2, 1]).all()
         assert_same_bits(found[0][:2, 1, :20], clean[0][:2, 1, :20])  # forward, before it
-
-
-# --- ONNX's way ---
 
 
 def test_reverse_and_onnx_gates() -> None:
@@ -338,12 +292,9 @@ def test_addresses() -> None:
     assert_same_bits(h_end, h)
 
 
-# --- shapes, arrays, arguments ---
-
-
 @every_kind
 @pytest.mark.parametrize(("steps", "batch"), [(0, 3), (4, 0), (0, 0)])
-def test_nothing_to_do(isa: str, kind: str, steps: int, batch: int) -> None:
+def test_nothing_to_do(kind: str, steps: int, batch: int) -> None:
     shape = Shape(kind, 9, 20, 2, True).make()
     h0, c0 = states(shape, batch)
     y, h, c = call(network(shape), np.zeros((steps, batch, 9), np.float32), h0, c0, threads=2)
@@ -356,6 +307,7 @@ def test_nothing_to_do(isa: str, kind: str, steps: int, batch: int) -> None:
 def test_strided_arrays_are_used_as_they_are() -> None:
     shape = Shape("gru", 9, 20, 2, True).make()
     net, x = network(shape), numbers(5, 3, 9)
+    assert repr(net) == "Gru(9 -> 20, layers=2, directions=2)"
     y, _, _ = call(net, x)
     batch_first = np.ascontiguousarray(x.swapaxes(0, 1))
     out = np.full((3, 5, 50), 7, np.float32)
@@ -378,28 +330,7 @@ def test_tensors_come_back_as_tensors() -> None:
     assert_all_same(tuple(part.numpy() for part in found), call(net, x, lengths=[5, 2, 3]))
 
 
-@pytest.mark.parametrize(("kind", "options"), [
-    ("LSTM", {}), ("LSTM", {"proj_size": 5}), ("LSTM", {"bias": False, "num_layers": 2}),
-    ("GRU", {"bidirectional": True, "num_layers": 2}), ("RNN", {"nonlinearity": "relu"}),
-])  # fmt: skip
-def test_float_layers_are_pytorchs(kind: str, options: dict[str, Any]) -> None:
-    torch = pytest.importorskip("torch")
-    theirs = getattr(torch.nn, kind)(9, 20, **options)
-    weights = [w for part in theirs.all_weights for w in part]
-    made = {"LSTM": Lstm, "GRU": Gru, "RNN": Rnn}[kind].from_float(  # type: ignore[attr-defined]
-        weights, hidden_size=20, float_layers=range(options.get("num_layers", 1)), **options
-    )
-    x = numbers(5, 3, 9)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's, on projections without oneDNN
-        want, ends = theirs(torch.from_numpy(x))
-    h = ends[0] if kind == "LSTM" else ends
-    found = made(x)
-    assert np.abs(found[0] - want.detach().numpy()).max() < 2e-6
-    assert np.abs(found[1] - h.detach().numpy()).max() < 2e-6
-
-
-def test_cells(isa: str) -> None:
+def test_cells() -> None:
     for kind, cell in [("lstm", LstmCell), ("gru", GruCell), ("tanh", RnnCell)]:
         for bias, keep_float in itertools.product([True, False], repeat=2):
             kept = (0,) if keep_float else ()
@@ -412,53 +343,51 @@ def test_cells(isa: str) -> None:
                 assert_all_same(made(x), made(x, h0[0] * 0, c0[0] * 0))
             else:
                 assert_same_bits(made(x, h0[0]), h[0])
-    with pytest.raises(ValueError, match=r"x: needs shape \[B, inputs\], not \(9,\)"):
+    with pytest.raises(ValueError, match=r"x: needs shape \[B, inputs\]"):
         made(np.zeros(9, np.float32))
     with pytest.raises(ValueError, match="give both or neither"):
         RnnCell.from_float(*Shape("tanh", 2, 3).make().flat()[:3])
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"hidden_size": 0}, "hidden_size: 0 must be 1 or more"),
-        ({"num_layers": 0}, "num_layers: 0 must be 1 or more"),
+        ({"hidden_size": 0}, "hidden_size: 0"),
+        ({"num_layers": 0}, "num_layers: 0"),
         ({"num_layers": 2}, "weights: 4 arrays; 2 layers of 1 directions need 8: w_ih, w_hh"),
         ({"hidden_size": 9}, r"weights\[0\] \(w_ih\): needs \(36, 6\), not \(40, 6\)"),
-        ({"proj_size": -1}, "proj_size: -1 must be 0 or more"),
+        ({"proj_size": -1}, "proj_size: -1"),
         ({"proj_size": 10}, "proj_size: 10 must be less than hidden_size 10"),
-        ({"float_layers": (1,)}, "float_layers: 1 is none of the layers 0..0"),
-        ({"float_layers": ((0, 1),)}, r"float_layers: \(0, 1\) is none of the layers 0..0"),
-        ({"clip": -1.0}, "clip: -1.0 must be 0"),
-        ({"clip": float("nan")}, "clip: nan must be 0"),
-        ({"bidirectional": True, "reverse": True}, "reverse: is for a single direction"),
+        ({"float_layers": (1,)}, "float_layers: 1"),
+        ({"float_layers": ((0, 1),)}, r"float_layers: \(0, 1\)"),
+        ({"clip": -1.0}, "clip: -1.0"),
+        ({"clip": float("nan")}, "clip: nan"),
+        ({"bidirectional": True, "reverse": True}, "reverse"),
     ],
 )
-def test_weights_that_do_not_fit(change: dict[str, Any], message: str) -> None:
+def test_weights_that_do_not_fit(change: dict[str, Any], named: str) -> None:
     weights = Shape("lstm", 6, 10).make().flat()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=named):
         Lstm.from_float(weights, **{"hidden_size": 10, **change})
 
 
 def test_weights_that_cannot_be_quantized() -> None:
     weights = Shape("gru", 6, 10).make().flat()
-    weights[1] = weights[1].copy()
-    weights[1][3, 4] = np.nan
-    with pytest.raises(
-        ValueError, match=r"weights: layer 0, direction 0: .* holds NaN or infinity"
-    ):
-        Gru.from_float(weights, hidden_size=10)
-    with pytest.raises(TypeError, match=r"weights\[0\] \(w_ih\): needs float32, not float64"):
-        Gru.from_float([w.astype(np.float64) for w in weights], hidden_size=10)
-    none = [np.zeros((30, 0), np.float32), *weights[1:]]
-    with pytest.raises(ValueError, match=r"w_ih\): shape \(30, 0\) has no inputs; needs 1 or more"):
-        Gru.from_float(none, hidden_size=10)
+    nan = weights[1].copy()
+    nan[3, 4] = np.nan
+    for error, wrong, named in [
+        (ValueError, [weights[0], nan, *weights[2:]], "layer 0, direction 0: .* NaN"),
+        (TypeError, [w.astype(np.float64) for w in weights], r"weights\[0\] \(w_ih\)"),
+        (ValueError, [np.zeros((30, 0), np.float32), *weights[1:]], r"w_ih\): shape \(30, 0\)"),
+    ]:
+        with pytest.raises(error, match=named):
+            Gru.from_float(wrong, hidden_size=10)
     wide = Shape("tanh", 32_641, 1).make().flat()
     with pytest.raises(ValueError, match="32641 inputs; int8 has up to 32640"):
         Rnn.from_float(wide, hidden_size=1)
     kept = Rnn.from_float(wide, hidden_size=1, float_layers=(0,))
     assert isinstance(kept.layers[0][0].input.weight, FloatWeight)
-    with pytest.raises(ValueError, match="nonlinearity: 'gelu' must be 'tanh' or 'relu'"):
+    with pytest.raises(ValueError, match="nonlinearity: 'gelu'"):
         Rnn.from_float(wide, hidden_size=1, nonlinearity="gelu")
 
 
@@ -468,62 +397,35 @@ ROOM = np.zeros(210, np.float32)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "error", "named"),
     [
         ({"x": X[0]}, ValueError, r"x: needs shape \[T, B, 6\], not \(3, 6\)"),
-        ({"x": X[:, :, :5]}, ValueError, r"x: needs shape \[T, B, 6\], not \(5, 3, 5\)"),
-        ({"x": X.astype(np.float64)}, TypeError, "x: needs float32, not float64"),
+        ({"x": X[:, :, :5]}, ValueError, r"x: needs shape \[T, B, 6\]"),
+        ({"x": X.astype(np.float64)}, TypeError, "x: needs float32"),
         ({"x": [1.0]}, TypeError, "x: is a list"),
-        ({"h0": X}, ValueError, r"h0: needs shape \(1, 3, 10\), not \(5, 3, 6\)"),
-        ({"c0": X}, ValueError, r"c0: needs shape \(1, 3, 10\), not \(5, 3, 6\)"),
-        ({"lengths": [1, 2]}, ValueError, r"lengths: needs shape \(3,\)"),
-        ({"lengths": [1, 6, 2]}, ValueError, r"lengths: item 1 is 6, not in 0..5"),
-        ({"lengths": [1, 2, -1]}, ValueError, r"lengths: item 2 is -1, not in 0..5"),
-        ({"lengths": [1.0, 2, 3]}, TypeError, "lengths: needs integers, not float64"),
-        ({"out": X}, ValueError, r"out: needs shape \(5, 3, 10\), not \(5, 3, 6\)"),
-        ({"out": np.zeros((5, 3, 10))}, TypeError, "out: needs float32, not float64"),
-        (
-            {"out": np.zeros((5, 3, 20), np.float32)[:, :, ::2]},
-            ValueError,
-            "out: strides .* needs a contiguous last axis",
-        ),
-        ({"out": Y[::-1]}, ValueError, "out: strides .* no negative stride"),
-        (
-            {"out": as_strided(Y, (5, 3, 10), (40, 40, 4))},
-            ValueError,
-            "out: strides .* no overlap",
-        ),
+        ({"h0": X}, ValueError, r"h0: needs shape \(1, 3, 10\)"),
+        ({"c0": X}, ValueError, r"c0: needs shape \(1, 3, 10\)"),
+        ({"lengths": [1, 2]}, ValueError, "lengths: needs shape"),
+        ({"lengths": [1, 6, 2]}, ValueError, "lengths: item 1 is 6, not in 0..5"),
+        ({"lengths": [1, 2, -1]}, ValueError, "lengths: item 2 is -1, not in 0..5"),
+        ({"lengths": [1.0, 2, 3]}, TypeError, "lengths: needs integers"),
+        ({"out": X}, ValueError, r"out: needs shape \(5, 3, 10\)"),
+        ({"out": Y.astype(float)}, TypeError, "out: needs float32"),
+        ({"out": np.repeat(Y, 2, 2)[:, :, ::2]}, ValueError, "out: .* contiguous last axis"),
+        ({"out": Y[::-1]}, ValueError, "out: .* no negative stride"),
+        ({"out": as_strided(Y, (5, 3, 10), (40, 40, 4))}, ValueError, "out: .* no overlap"),
         (
             {"x": ROOM[:90].reshape(5, 3, 6), "out": ROOM[60:210].reshape(5, 3, 10)},
-            ValueError,
-            "out: shares memory with x",
+            *(ValueError, "out: shares memory with x"),
         ),
         ({"h0": Y[:1], "out": Y}, ValueError, "out: shares memory with h0"),
         ({"c0": Y[4:], "out": Y}, ValueError, "out: shares memory with c0"),
-        ({"threads": -1}, ValueError, "threads: -1 must be at least 0"),
+        ({"threads": -1}, ValueError, "threads: -1"),
     ],
 )
 def test_inputs_that_do_not_fit(
-    arguments: dict[str, Any], error: type[Exception], message: str
+    arguments: dict[str, Any], error: type[Exception], named: str
 ) -> None:
     net = Lstm.from_float(Shape("lstm", 6, 10).make().flat(), hidden_size=10)
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=named):
         net(**{"x": X, **arguments})
-
-
-def test_an_output_may_lie_between_what_it_is_made_of() -> None:
-    """Columns of one array: the memory from first to last overlaps, no element is shared."""
-    shape = Shape("lstm", 6, 10, 1, True).make()
-    net, x = network(shape), numbers(5, 3, 6)
-    wide = np.zeros((3, 5, 50), np.float32)
-    out = wide.transpose(1, 0, 2)[:, :, 20:40]
-    y, _, _ = call(net, x, out=out)
-    assert y is out
-    assert_same_bits(out, call(net, x)[0])
-    assert not wide[:, :, :20].any()
-    assert not wide[:, :, 40:].any()
-
-
-def test_repr() -> None:
-    shape = Shape("gru", 9, 20, 2, True).make()
-    assert repr(network(shape)) == "Gru(9 -> 20, layers=2, directions=2)"
