@@ -43,8 +43,11 @@ FOUND = Inspection(
 
 
 def test_the_whole_inventory() -> None:
-    assert FOUND.text() == (
-        f"""\
+    assert (
+        str(FOUND)
+        == FOUND.text()
+        == (
+            f"""\
 model.onnx
 90.4 MB, opset 17, IR version 8, 7 layers with 11.8 MB of weights
 What the recipe int8 would do:
@@ -67,6 +70,7 @@ Leave float: the recipe's rule for name '/half'
     /half  384x1536  2.4 MB  0.1%
 
 work: share of these layers' multiply-accumulates in a run on inputs x=1x128, y=1x2"""
+        )
     )
 
 
@@ -108,10 +112,6 @@ def test_what_is_quantized_already_is_said_first() -> None:
         "Quantized already: 38 of 51 layers, by Octavo 0.1.0 (recipe int8).",
         "What the recipe int8 would do with the rest (octavo quantize --allow-quantized):",
     ]
-
-
-def test_an_inspection_prints_as_a_table() -> None:
-    assert str(FOUND) == FOUND.text()
 
 
 @pytest.mark.parametrize("verbose", [False, True])

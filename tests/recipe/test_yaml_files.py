@@ -16,7 +16,7 @@ def test_presets_round_trip(name: str) -> None:
     assert loads_recipe(dump_recipe(PRESETS[name])) == PRESETS[name]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(recipe=recipes())
 def test_recipes_round_trip(recipe: Recipe) -> None:
     text = dump_recipe(recipe)
@@ -54,91 +54,80 @@ def test_json_is_yaml() -> None:
     assert loads_recipe('{"base": "int8",\n "rules": [\n]}') == PRESETS["int8"]
 
 
-DEEP = "base: int8\nrules:\n  - kind: conv\n    scheme:\n      weight:\n"
+RULE = "base: int8\nrules:\n- scheme: float\n"
+WEIGHT = "base: int8\nrules:\n  - kind: conv\n    scheme:\n      weight:\n"
 BAD_TEXTS = {
-    # text: (line, message)
+    # text: (line, what the message names)
     "": (1, "the recipe is empty; start with `base: int8`"),
     "# nothing\n\n": (1, "the recipe is empty"),
-    "5": (
-        1,
-        "a recipe is a mapping with version, name, base, max_error, attention, mix, default, ",
-    ),
-    "base: [int8\nname: x": (2, "while parsing a flow sequence: expected ',' or ']'"),
+    "5": (1, "a recipe is a mapping with version, name, base, max_error"),
+    "base: [int8\nname: x": (2, "expected ',' or ']'"),
     "\nbase: int8: x": (2, "mapping values are not allowed here"),
-    "base: int8\n\tname: x": (2, "found character '\\t' that cannot start any token"),
-    "base: int8\n---\nbase: int8": (2, "but found another document"),
-    "base: int8\nname: *other": (2, "found undefined alias 'other'"),
-    "base: int8\nname: 'x": (2, "found unexpected end of stream"),
-    "base: int8\n\nname: \x07": (3, "'\\x07': special characters are not allowed"),
-    "base: int8\nname: !env HOME": (2, "cannot read the value of type !env"),
-    "base: int8\nversion: !!int abc": (2, "cannot read the value of type int: 'abc'"),
-    "base: int8\n? [a]\n: b": (2, "a key is a word, not a list or a mapping"),
+    "base: int8\n\tname: x": (2, "found character '\\t'"),
+    "base: int8\n---\nbase: int8": (2, "found another document"),
+    "base: int8\nname: *other": (2, "undefined alias 'other'"),
+    "base: int8\nname: 'x": (2, "unexpected end of stream"),
+    "base: int8\n\nname: \x07": (3, "'\\x07': special characters"),
+    "base: int8\nname: !env HOME": (2, "type !env"),
+    "base: int8\nversion: !!int abc": (2, "type int: 'abc'"),
+    "base: int8\n? [a]\n: b": (2, "a key is a word"),
     "base: int8\nname: a\nbase: int8": (3, "key 'base' is there twice"),
-    "&all\nbase: int8\nrules: [*all]": (1, "the recipe is nested too deeply"),
-    "[" * 500: (1, "the recipe is nested too deeply"),
-    "# mine\nname: x": (
-        2,
-        "a recipe needs `default` (a scheme) or `base` (a preset's name). Known:",
-    ),
-    "version: 2\nlayers: []": (1, "recipe version 2 is not 1, the one known here"),
+    "&all\nbase: int8\nrules: [*all]": (1, "nested too deeply"),
+    "[" * 500: (1, "nested too deeply"),
+    "# mine\nname: x": (2, "a recipe needs `default` (a scheme) or `base`"),
+    "version: 2\nlayers: []": (1, "recipe version 2 is not 1"),
     "base: int8\nversion: '1'": (2, "`version` is a whole number; got '1'"),
-    "name: x\nbase: int9": (
-        2,
-        "unknown preset 'int9'. Did you mean 'int8' or 'int4'? Known: float16, int4, ",
-    ),
+    "base: int8\nversion: 1.0": (2, "`version` is a whole number"),
+    "base: int8\nversion: true": (2, "`version` is a whole number; got True"),
+    "name: x\nbase: int9": (2, "unknown preset 'int9'. Did you mean 'int8'"),
+    "base:": (1, "`base` is text; got None"),
     "base: int8\nmaxerror: 1": (2, "unknown key 'maxerror' in a recipe. Did you mean 'max_error'?"),
-    "base: int8\n<<: {name: x}": (2, "unknown key '<<' in a recipe. Known: attention, base, def"),
+    "base: int8\n<<: {name: x}": (2, "unknown key '<<' in a recipe"),
     "base: int8\n\nmax_error: abc": (3, "`max_error` is a number; got 'abc'"),
-    "base: int8\nmax_error: -.inf": (2, "max_error -inf must be above 0 and finite"),
+    "base: int8\nmax_error: true": (2, "`max_error` is a number; got True"),
+    f"base: int8\nmax_error: {10**400}": (2, "`max_error` is a number; got 1000"),
+    "base: int8\nmax_error: 0": (2, "max_error 0.0 must be above 0"),
+    "base: int8\nmax_error: .nan": (2, "max_error nan"),
+    "base: int8\nmax_error: -.inf": (2, "max_error -inf"),
+    "base: int8\nattention: float16": (2, "unknown attention 'float16'"),
+    "base: int8\nattention: 16": (2, "`attention` is text; got 16"),
     "base: int8\nname: 12": (2, "`name` is text; got 12; put it in quotes"),
     "base: int8\nrules: {}": (2, "`rules` is a list of mappings; got {}"),
-    "base: int8\nrules:\n  - conv": (
-        3,
-        "a rule is a mapping with name, regex, kind, op, scheme, r",
-    ),
+    "base: int8\nrules: float": (2, "`rules` is a list of mappings; got 'float'"),
+    "base: int8\nrules:\n  - conv": (3, "a rule is a mapping with name, regex, kind, op, scheme"),
+    f"{RULE}- name: a\n  kind: conv\n  scheme: float": (3, "exactly one of name, regex, kind, op"),
+    f"{RULE}  name: a\n  kind: conv": (3, "got ['name', 'kind']"),
+    "base: int8\nrules:\n- kind: conv": (3, "a rule needs `scheme`"),
+    f"{RULE}  name:": (4, "`name` is text; got None"),
+    f"{RULE}  regex: '('": (4, "regex '(': missing )"),
+    f"{RULE}  kind: cnv": (4, "unknown kind 'cnv'. Did you mean 'conv'"),
+    f"{RULE}  nme: x": (4, "unknown key 'nme' in a rule. Did you mea"),
     "name: x\ndefault: flaot": (2, "unknown scheme 'flaot'. Did you mean 'float' or 'float16'?"),
-    "base: int8\nrules:\n- kind: conv\n  scheme: float\n- name: a\n  kind: conv\n  scheme: float": (
-        5,
-        "a rule matches by exactly one of name, regex, kind, op; got ['name', 'kind']",
+    "name: x\ndefault:": (2, "a scheme (or `float`, or a preset's name) is a mapping"),
+    "name: x\ndefault: [1]": (2, "got [1]"),
+    "name: x\ndefault: {wieght: {}}": (2, "unknown key 'wieght' in a scheme"),
+    "name: x\ndefault: {1: {}}": (2, "unknown key '1' in a scheme"),
+    "name: x\ndefault: {weight: int8}": (2, "`weight` is a mapping with qtype, granularity"),
+    "name: x\ndefault:\n  activation: {symmetric: true}": (3, "'symmetric' in `activation`"),
+    "name: x\ndefault:\n  activation: {qtype: int8}": (3, "activations are quantized to 'uint8'"),
+    f"{WEIGHT}        qtype: int7": (6, "unknown qtype 'int7'. Did you mean 'int8'"),
+    f"{WEIGHT}        qtype: 8": (6, "`qtype` is text; got 8; put it in quotes"),
+    f"{WEIGHT}        symmetric: false\n        granularity: chanel": (
+        *(7, "unknown granularity 'chanel'. Did you mean 'channel'?"),
     ),
-    "base: int8\nrules:\n- scheme: float": (3, "exactly one of name, regex, kind, op; got none"),
-    "base: int8\nrules:\n- kind: conv": (3, "a rule needs `scheme`: float, a preset's name, or"),
-    "base: int8\nrules:\n- scheme: float\n  regex: '('": (4, "regex '(': missing ), unterminated"),
-    "base: int8\nrules:\n- scheme: float\n  kind: cnv": (4, "unknown kind 'cnv'. Did you mean 'co"),
-    "base: int8\nrules:\n- scheme: float\n  nme: x": (
-        4,
-        "unknown key 'nme' in a rule. Did you mea",
-    ),
-    f"{DEEP}        qtype: int7": (
-        6,
-        "unknown qtype 'int7'. Did you mean 'int8' or 'int4' or 'uint8'? Known",
-    ),
-    f"{DEEP}        symmetric: false\n        granularity: chanel": (
-        7,
-        "unknown granularity 'chanel'. Did you mean 'channel'? Known: block, channel, group, row,",
-    ),
-    f"{DEEP}        symmetric: yes": (6, "`symmetric` is true or false; got 'yes'"),
-    f"{DEEP}        symmetry: true": (
-        6,
-        "unknown key 'symmetry' in `weight`. Did you mean 'symmet",
-    ),
-    f"{DEEP}        observer: hist": (
-        6,
-        "unknown observer 'hist'. Did you mean 'histogram'? Known",
-    ),
-    f"{DEEP}        granularity: block\n        block: 7": (
-        7,
-        "block 7 is not one of 16, 32, 64, ",
-    ),
-    f"{DEEP}        qtype: float16": (4, "float16 weights take float activations; say `activation"),
-    f"{DEEP}        3": (
-        5,
-        "`weight` is a mapping with qtype, granularity, symmetric, reduce_range",
-    ),
-    f"{DEEP}        qtype: int8\n      activation: {{group: 64}}": (
-        7,
-        "`group` (a length) goes with",
-    ),
+    f"{WEIGHT}        granularity:": (6, "`granularity` is text; got None"),
+    f"{WEIGHT}        symmetric: yes": (6, "`symmetric` is true or false; got 'yes'"),
+    f"{WEIGHT}        reduce_range: 1": (6, "`reduce_range` is true or false; got 1"),
+    f"{WEIGHT}        symmetry: true": (6, "unknown key 'symmetry' in `weight`"),
+    f"{WEIGHT}        observer: true": (6, "`observer` is text; got True"),
+    f"{WEIGHT}        observer: hist": (6, "unknown observer 'hist'. Did you mean 'histogram'"),
+    f"{WEIGHT}        granularity: block\n        block: 7": (7, "block 7 is not one of 16, 32"),
+    f"{WEIGHT}        granularity: block\n        block: '32'": (7, "`block` is a whole number"),
+    f"{WEIGHT}        granularity: block\n        block: 32.0": (7, "`block` is a whole number"),
+    f"{WEIGHT}        granularity: block\n        block: true": (7, "`block` is a whole number"),
+    f"{WEIGHT}        qtype: float16": (4, "float16 weights take float activations"),
+    f"{WEIGHT}        3": (5, "`weight` is a mapping with qtype, granularity"),
+    f"{WEIGHT}        qtype: int8\n      activation: {{group: 64}}": (7, "`group` (a length)"),
 }
 
 
@@ -146,32 +135,39 @@ BAD_TEXTS = {
 def test_every_error_names_file_and_line(
     text: str, expected: tuple[int, str], tmp_path: Path
 ) -> None:
-    line, message = expected
-    with pytest.raises(RecipeError) as caught:
-        loads_recipe(text)
-    assert str(caught.value).startswith(f"<string>:{line}: ")
-    assert message in str(caught.value)
+    line, named = expected
     path = tmp_path / "bad.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(RecipeError) as of_file:
         load_recipe(path)
-    assert str(caught.value).startswith(f"{path}:{line}: ")
-    assert type(caught.value) is RecipeError
+    assert str(of_file.value).startswith(f"{path}:{line}: ")
+    assert named in str(of_file.value)
+    assert type(of_file.value) is RecipeError
+
+
+def test_errors_of_texts_and_of_data_name_their_place_too() -> None:
+    with pytest.raises(RecipeError, match=r"^<string>:2: .*'maxerror'"):
+        loads_recipe("base: int8\nmaxerror: 1")
+    with pytest.raises(RecipeError, match=r"rules\[1\]\.scheme\.weight\.qtype: .*'int7'"):
+        Recipe.from_dict(
+            {
+                "base": "int8",
+                "rules": [
+                    {"kind": "conv", "scheme": "float"},
+                    {"kind": "conv", "scheme": {"weight": {"qtype": "int7"}}},
+                ],
+            }
+        )
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("base: int8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(tmp_path / "recipes.yaml")
-    assert str(caught.value) == (
-        f"{tmp_path}/recipes.yaml: there is no such recipe file. "
-        "Did you mean 'recipe.yaml'? Known: recipe.yaml."
-    )
-    with pytest.raises(RecipeError, match=r"nowhere/r\.yaml: there is no such recipe file"):
-        load_recipe(tmp_path / "nowhere" / "r.yaml")
-    with pytest.raises(RecipeError, match="cannot read the recipe: Is a directory"):
-        load_recipe(tmp_path)
-    latin = tmp_path / "latin.yaml"
-    latin.write_bytes("base: int8\n# größer\n".encode("latin-1"))
-    with pytest.raises(RecipeError, match=r"latin\.yaml:2: a recipe is UTF-8 text; byte 0xf6 is"):
-        load_recipe(latin)
+    (tmp_path / "latin.yaml").write_bytes("base: int8\n# größer\n".encode("latin-1"))
+    for name, said in {
+        "recipes.yaml": r"recipes\.yaml: .* no such recipe file\. Did you mean 'recipe\.yaml'\?",
+        "nowhere/r.yaml": r"nowhere/r\.yaml: there is no such recipe file",
+        ".": "Is a directory",
+        "latin.yaml": r"latin\.yaml:2: .* UTF-8 text; byte 0xf6",
+    }.items():
+        with pytest.raises(RecipeError, match=said):
+            load_recipe(tmp_path / name)
