@@ -49,26 +49,24 @@ def test_a_header_tells_metadata_and_tensors(path: Path, weights: Any) -> None:
     np.testing.assert_array_equal(_dequantized(groups)[::-1], read_floats(found, up))
 
 
-def test_a_file_that_is_none_says_what_it_begins_with(tmp_path: Path) -> None:
-    other = tmp_path / "m.gguf"
-    other.write_bytes(b"PK\3\4" + bytes(100))
-    with pytest.raises(ModelError, match=r"is no GGUF file: it begins with b'PK\\x03\\x04'"):
-        open_gguf(other)
-    other.write_bytes(b"")
-    with pytest.raises(ModelError, match="is empty"):
-        open_gguf(other)
-    with pytest.raises(ModelError, match="cannot be read: No such file"):
-        open_gguf(tmp_path / "none.gguf")
-
-
-def test_another_byte_order_and_version_are_refused(tmp_path: Path) -> None:
-    other = tmp_path / "m.gguf"
-    other.write_bytes(b"GGUF" + struct.pack(">IQQ", 3, 1, 1) + bytes(64))
-    with pytest.raises(ModelError, match=r"another byte order .*gguf-convert-endian"):
-        open_gguf(other)
-    other.write_bytes(b"GGUF" + struct.pack("<IQQ", 1, 1, 1) + bytes(64))
-    with pytest.raises(ModelError, match="GGUF of version 1; Octavo reads 2 and 3"):
-        open_gguf(other)
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"PK\3\4" + bytes(100), r"is no GGUF file: it begins with b'PK\\x03\\x04'"),
+        (b"", "is empty"),
+        (None, "No such file"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 1, 1) + bytes(64), "byte order .*gguf-convert-endian"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 1, 1) + bytes(64), "GGUF of version 1"),
+    ],
+    ids=["zip", "empty", "none", "big-endian", "old"],
+)
+def test_a_file_that_is_none_says_what_it_is(
+    tmp_path: Path, data: bytes | None, named: str
+) -> None:
+    if data is not None:
+        (tmp_path / "m.gguf").write_bytes(data)
+    with pytest.raises(ModelError, match=named):
+        open_gguf(tmp_path / "m.gguf")
 
 
 def test_a_file_cut_anywhere_says_what_is_missing(path: Path) -> None:

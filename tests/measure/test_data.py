@@ -54,9 +54,6 @@ def together(data: Dataset, name: str) -> Any:
     return np.concatenate([feed[name] for feed, _ in data])
 
 
-# --- files ---
-
-
 @pytest.mark.parametrize(("size", "lengths"), [(1, [1] * 10), (4, [4, 4, 2]), (32, [10])])
 def test_npz_has_stacked_samples(tmp_path: Path, size: int, lengths: list[int]) -> None:
     data = read_data(npz(tmp_path, x=X, label=Y), batch_size=size)
@@ -77,7 +74,7 @@ def test_the_label_is_what_is_asked_for(tmp_path: Path) -> None:
     ((feed, label),) = read_data(path, label="y")
     assert list(feed) == ["x"]
     np.testing.assert_array_equal(label, Y)
-    with pytest.raises(InputDataError, match="there is no label 'z'; it has x, y"):
+    with pytest.raises(InputDataError, match="no label 'z'; it has x, y"):
         read_data(path, label="z")
     with pytest.raises(InputDataError, match="label and labels are both there"):
         read_data(npz(tmp_path, label=Y, labels=Y))
@@ -86,18 +83,21 @@ def test_the_label_is_what_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_npz_of_texts_and_of_unequal_arrays(tmp_path: Path) -> None:
-    ((feed, label),) = read_data(
-        npz(tmp_path, q=np.array(["a", "bc"]), labels=np.array(["x", "y"]))
+    texts = npz(tmp_path, q=np.array(["a", "bc"]), labels=np.array(["x", "y"]))
+    ((feed, label),) = read_data(texts)
+    assert (feed["q"].dtype, feed["q"].tolist(), label.tolist()) == (
+        object,
+        ["a", "bc"],
+        ["x", "y"],
     )
-    assert feed["q"].dtype == object
-    assert feed["q"].tolist() == ["a", "bc"]
-    assert label.tolist() == ["x", "y"]
-    with pytest.raises(InputDataError, match=r"and these are x \[10, 3\], label \[9\]"):
-        read_data(npz(tmp_path, x=X, label=Y[:9]))
-    with pytest.raises(InputDataError, match=r"x \[10, 3\], n \[\]"):
-        read_data(npz(tmp_path, x=X, n=np.array(10)))
-    with pytest.raises(InputDataError, match=r"data.npz: cannot be read"):
-        read_data(npz(tmp_path, x=np.array([{}], dtype=object)))  # would run code
+    for named, arrays in [
+        (r"x \[10, 3\], label \[9\]", {"x": X, "label": Y[:9]}),
+        (r"x \[10, 3\], n \[\]", {"x": X, "n": np.array(10)}),
+        ("data.npz: cannot be read", {"x": np.array([{}], dtype=object)}),  # would run code
+        ("holds no samples", {"x": X[:0]}),
+    ]:
+        with pytest.raises(InputDataError, match=named):
+            read_data(npz(tmp_path, **arrays))
 
 
 def test_jsonl_has_a_run_a_line(tmp_path: Path) -> None:
@@ -118,23 +118,21 @@ def test_jsonl_has_a_run_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "named"),
     [
-        ("{", "line 2: Expecting property name"),
-        ("[1]", "line 2: a line is a JSON object, and this is a list"),
-        ('{"x": [[1, 2], [3]]}', "line 2: .*inhomogeneous"),
-        ('{"x": {"a": 1}}', "line 2: a dict of .* is no array"),
-        ('{"label": 1, "labels": 2}', "line 2: label and labels are both there"),
+        (b"{", "Expecting property name"),
+        (b"[1]", "a line is a JSON object, and this is a list"),
+        (b'{"x": [[1, 2], [3]]}', ".*inhomogeneous"),
+        (b'{"x": {"a": 1}}', "a dict"),
+        (b'{"label": 1, "labels": 2}', "label and labels are both there"),
+        (b'{"x": "\xff"}', "'utf-8' codec can't decode"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_a_malformed_line_is_named(tmp_path: Path, line: bytes, named: str) -> None:
     path = lines(tmp_path, {"x": [1.0]})
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(InputDataError, match=f"data.jsonl, {message}"):
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(InputDataError, match=f"data.jsonl, line 2: {named}"):
         list(read_data(path))
-    path.write_bytes(b'\n{"x": "\xff"}\n')
-    with pytest.raises(InputDataError, match="line 2: 'utf-8' codec can't decode"):
-        read_data(path)
 
 
 def test_csv_has_a_row_a_sample(tmp_path: Path) -> None:
@@ -150,10 +148,14 @@ def test_csv_has_a_row_a_sample(tmp_path: Path) -> None:
     assert one[0] == 1.0
     assert math.isnan(one[1])  # a missing label
     assert two.tolist() == [0]
-    with pytest.raises(InputDataError, match="column 'a': 1 of 2 values are missing"):
-        read_data(text(tmp_path, "a,b\n1,2\n,3\n"))
-    with pytest.raises(InputDataError, match=r"data.csv: cannot be read"):
-        read_data(text(tmp_path, "a,b\n1,2,3\n"))
+    for named, content in [
+        ("column 'a': 1 of 2 values are missing", "a,b\n1,2\n,3\n"),
+        ("data.csv: cannot be read", "a,b\n1,2,3\n"),
+        (r"column 'x': '\[1 2 3\]' looks like a list", "x\n[1 2 3]\n"),
+        ("column 'x': lists have 1 to 2 items", 'x\n"[1, 2]"\n"[1]"\n'),
+    ]:
+        with pytest.raises(InputDataError, match=named):
+            read_data(text(tmp_path, content))
 
 
 def test_a_cell_of_a_csv_may_be_a_list(tmp_path: Path) -> None:
@@ -162,22 +164,6 @@ def test_a_cell_of_a_csv_may_be_a_list(tmp_path: Path) -> None:
     assert first["x"].tolist() == [[0, 0.5, 1], [1, 0.5, 1], [2, 0.5, 1]]
     assert second["x"].shape == (2, 3)
     assert one.tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        (["[1 2 3]"], "column 'x': '[1 2 3]' looks like a list and is none: write it as JSON"),
-        (["[1, 2]", "[1]"], "column 'x': lists have 1 to 2 items, and a batch needs one length"),
-    ],
-)
-def test_what_looks_like_a_list_and_is_none_is_said(
-    tmp_path: Path, cells: list[str], words: str
-) -> None:
-    rows = "".join(f'"{cell}"\n' for cell in cells)
-    with pytest.raises(InputDataError) as caught:
-        read_data(text(tmp_path, f"x\n{rows}"))
-    assert words in str(caught.value)
 
 
 def test_jsonl_may_have_a_sample_a_line(tmp_path: Path) -> None:
@@ -218,9 +204,7 @@ def test_parquet_of_other_types(tmp_path: Path) -> None:
     assert feed["kind"].tolist() == ["a", "b", "a", "b", "a", "b", "a"]
     assert label == (answers * 2)[:7]
     ragged = table(tmp_path, x=[[1, 2], [1]])
-    with pytest.raises(
-        InputDataError, match=r"column 'x': lists have 1 to 2 items.*batch size of 1"
-    ):
+    with pytest.raises(InputDataError, match=r"column 'x': .*batch size of 1"):
         read_data(ragged)
     assert [feed["x"].tolist() for feed, _ in read_data(ragged, batch_size=1)] == [[[1, 2]], [[1]]]
     with pytest.raises(InputDataError, match="column 'x': values of type struct"):
@@ -229,24 +213,18 @@ def test_parquet_of_other_types(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = npz(tmp_path, x=X)
-    with pytest.raises(InputDataError, match=r"date.npz: no such file. Did you mean 'data.npz'"):
-        read_data(tmp_path / "date.npz")
-    with pytest.raises(
-        InputDataError, match=r"'.json'. Did you mean '.jsonl'\? Known: .csv, .jsonl"
-    ):
-        read_data(tmp_path / "data.json")
+    for named, other in [
+        ("date.npz: no such file. Did you mean 'data.npz'", tmp_path / "date.npz"),
+        ("'.json'. Did you mean '.jsonl'", tmp_path / "data.json"),
+        ("holds no samples", lines(tmp_path)),
+    ]:
+        with pytest.raises(InputDataError, match=named):
+            read_data(other)
     with pytest.raises(OptionError, match="batch_size is 0"):
         read_data(path, batch_size=0)
-    with pytest.raises(InputDataError, match="holds no samples"):
-        read_data(lines(tmp_path))
-    with pytest.raises(InputDataError, match="holds no samples"):
-        read_data(npz(tmp_path, x=X[:0]))
     monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None)
-    with pytest.raises(OptionError, match="not installed: pip install 'pyarrow>=15'"):
+    with pytest.raises(OptionError, match="pip install 'pyarrow>=15'"):
         read_data(text(tmp_path, "a\n1\n"))
-
-
-# --- Python ---
 
 
 def same(feed: dict[str, Any], wanted: dict[str, Any]) -> bool:
@@ -329,9 +307,6 @@ def test_items_of_other_forms_are_refused(items: Any, message: str) -> None:
         list(Dataset.of(items))
 
 
-# --- accuracy ---
-
-
 def first_three(feed: Any) -> list[Any]:
     """A model that is right about the first three samples and gives class 0 after them."""
     x = feed["x"]
@@ -368,20 +343,13 @@ def test_accuracy_as_the_float_model(tmp_path: Path) -> None:
     assert accuracy(zero, data, metric("agreement"), 1, limited) == pytest.approx(0.5)
     with pytest.raises(OptionError, match="give `references`"):
         accuracy(zero, data, metric("agreement"))
-
-
-def test_references_do_not_take_the_place_of_labels(tmp_path: Path) -> None:
-    data = read_data(npz(tmp_path, x=X, label=Y))
-    found = metric("Accuracy")
-    references = outputs(first_three, data)
-    assert accuracy(first_three, data, found, references=references) < 1.0
+    labelled = read_data(npz(tmp_path, x=X, label=Y))  # references do not take their place
+    assert accuracy(first_three, labelled, metric("Accuracy"), references=references) < 1.0
 
 
 def test_labels_that_a_metric_needs(tmp_path: Path) -> None:
     data = read_data(npz(tmp_path, x=X, answer=Y))
-    with pytest.raises(
-        InputDataError, match="topk needs labels, and batch 0 has none beside x, ans"
-    ):
+    with pytest.raises(InputDataError, match="topk needs labels, and batch 0 has none"):
         accuracy(first_three, data, metric("topk"))
     assert accuracy(lambda feed: [feed["x"]], data, metric("Loss")) == pytest.approx(X.mean())
     with pytest.raises(InputDataError, match="holds no samples"):

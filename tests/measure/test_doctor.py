@@ -56,18 +56,11 @@ def test_nothing_is_missing_when_all_are_new_enough() -> None:
 def test_missing_and_old_packages_come_with_the_command() -> None:
     old = {"numpy": "1.9.3", "onnxruntime": "1.23.0rc1", "rich": "13.7", "torch": "2.3.1"}
     pip = f"{sys.executable} -m pip install "
-    assert doctor.package_findings(packages(old)) == [
-        Finding(
-            "problem",
-            "numpy 1.9.3 is older than 1.26, the least that works",
-            pip + "'numpy>=1.26'",
-        ),
-        Finding("problem", "ruamel.yaml is not installed", pip + "'ruamel.yaml>=0.18'"),
-        Finding(
-            "warning",
-            "torch 2.3.1 is older than 2.4, the least that works",
-            pip + f"torch==2.13.0 --extra-index-url {CPU_BUILDS}",
-        ),
+    found = doctor.package_findings(packages(old))
+    assert [(f.level, f.message.split(" is ")[0], f.fix) for f in found] == [
+        ("problem", "numpy 1.9.3", pip + "'numpy>=1.26'"),
+        ("problem", "ruamel.yaml", pip + "'ruamel.yaml>=0.18'"),
+        ("warning", "torch 2.3.1", pip + f"torch==2.13.0 --extra-index-url {CPU_BUILDS}"),
     ]
 
 
@@ -108,7 +101,7 @@ def test_a_vnni_file_on_a_processor_without_it_is_a_warning() -> None:
     said = {"octavo.cpu": "vnni", "octavo.min_onnxruntime": "1.17"}
     (found,) = findings(said, OLD_X86)
     assert found.level == "warning"
-    assert "octavo.onnx.session" in found.fix
+    assert "octavo.onnx.session" in found.fix and "its results are wrong" in found.message
     assert findings(said, [*OLD_X86, "avxvnni"]) == []
     assert findings(said, ["neon"]) == []
     assert findings({"octavo.cpu": "any"}, OLD_X86) == []
@@ -119,7 +112,7 @@ def test_a_file_that_needs_a_newer_onnxruntime_is_a_problem() -> None:
     said = {"octavo.min_onnxruntime": "1.23"}
     (found,) = findings(said, [], "1.17.3")
     assert found.level == "problem"
-    assert found.message == "m.onnx needs ONNX Runtime 1.23 or newer; installed is 1.17.3"
+    assert "1.23" in found.message and "1.17.3" in found.message
     assert found.fix.endswith("-m pip install 'onnxruntime>=1.23'")
     assert findings(said, [], "1.23.0") == []
     assert findings(said, [], None) == []  # its absence is a finding of its own
@@ -145,10 +138,11 @@ def test_a_package_that_does_not_load_is_a_problem(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importlib, "import_module", broken)
     found = doctor.diagnose()
     assert not found.ok
-    assert [f.message for f in found.findings] == [
-        f"onnx-ir {doctor.installed_version('onnx-ir')} does not load: OSError: libfoo.so.1: "
-        "cannot open shared object file"
-    ]
+    (finding,) = found.findings
+    assert finding.message.startswith(
+        f"onnx-ir {doctor.installed_version('onnx-ir')} does not load"
+    )
+    assert "libfoo.so.1" in finding.message
     assert "problem: onnx-ir" in found.text()
     assert "pip install --force-reinstall 'onnx-ir>=" in found.text()
 
@@ -189,12 +183,7 @@ def test_a_file_is_a_few_sentences_about_this_machine(
     assert said[0] == f"made by Octavo 0.1.0: recipe int8, target {target}"
     assert said[1].startswith(says)
     assert said[2:] == ["needs ONNX Runtime 1.17 or newer; this one is 1.32.0"]
-
-
-def test_a_file_that_this_machine_runs_wrongly_is_not_said_to_run_here() -> None:
-    assert len(doctor.about_file(OURS, OLD_X86, "1.32.0")) == 2
-    (found,) = doctor.file_findings("m.onnx", OURS, OLD_X86, "1.32.0")
-    assert "its results are wrong" in found.message
+    assert len(doctor.about_file(OURS, OLD_X86, "1.32.0")) == 2, "it would be wrong here"
 
 
 def test_the_page_of_a_file_is_short_and_without_what_is_for_programs() -> None:
