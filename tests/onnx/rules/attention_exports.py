@@ -16,28 +16,13 @@ from torch import Tensor, nn
 from benchmarks.zoo.export import cached, versions
 
 LAYERS = 2
-SIZES = {
-    "hidden_size": 64,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 4,
-    "intermediate_size": 96,
-}
+SIZES = {"hidden_size": 64, "num_hidden_layers": LAYERS}
+SIZES |= {"num_attention_heads": 4, "intermediate_size": 96}
 TEXT = SIZES | {"vocab_size": 100}
-SPEECH = {
-    "d_model": 64,
-    "encoder_layers": LAYERS,
-    "decoder_layers": LAYERS,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 96,
-    "decoder_ffn_dim": 96,
-    "vocab_size": 100,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 1,
-    "use_cache": False,
-}
+SPEECH: dict[str, Any] = {"d_model": 64, "vocab_size": 100, "use_cache": False}
+SPEECH |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+for part in ("encoder", "decoder"):
+    SPEECH |= {f"{part}_layers": LAYERS, f"{part}_attention_heads": 4, f"{part}_ffn_dim": 96}
 
 
 class Made(NamedTuple):
@@ -172,28 +157,12 @@ def _write(made: Made, dynamo: bool, opset: int, path: Path) -> None:
         name: {0: "batch", 1: f"{name}_length"} if value.dim() == 2 else {0: "batch"}
         for name, value in made.inputs.items()
     }
+    how: dict[str, Any] = {"dynamo": False, "dynamic_axes": open_axes}
+    if dynamo:
+        dynamic = torch.export.Dim.DYNAMIC
+        shapes = (tuple(dict.fromkeys(open_axes[name], dynamic) for name in names),)
+        how = {"dynamo": True, "dynamic_shapes": shapes, "verbose": False}
+    how |= {"input_names": names, "opset_version": opset}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        if dynamo:
-            dynamic = torch.export.Dim.DYNAMIC
-            shapes = (tuple(dict.fromkeys(open_axes[name], dynamic) for name in names),)
-            torch.onnx.export(
-                module,
-                args,
-                str(path),
-                input_names=names,
-                opset_version=opset,
-                dynamo=True,
-                dynamic_shapes=shapes,
-                verbose=False,
-            )
-        else:
-            torch.onnx.export(
-                module,
-                args,
-                str(path),
-                input_names=names,
-                opset_version=opset,
-                dynamo=False,
-                dynamic_axes=open_axes,
-            )
+        torch.onnx.export(module, args, str(path), **how)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
-from octavo.onnx import session
+from octavo.onnx import convert_target, session
 from octavo.recipe import Report
 from tests.graphs import Array, convert, rng, run, weight
 
@@ -120,3 +120,16 @@ def converted(model: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path) 
 def assert_same(found: Array, exact: Array) -> None:
     """In float32, computed in another order."""
     np.testing.assert_allclose(found, exact, rtol=3e-5, atol=3e-6)
+
+
+def one_node(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path, *, back: bool = True
+) -> Done:
+    """`converted`, with one Attention that gives the same, in target portable too (`back`)."""
+    done = converted(model, feeds, folder)
+    assert done.ours["Attention"] == 1
+    assert_same(done.outputs[0], done.exact[0])
+    if back:
+        convert_target(done.path, folder / "portable.onnx", to="portable", verify=False)
+        assert_same(run(folder / "portable.onnx", feeds)[0], done.exact[0])
+    return done

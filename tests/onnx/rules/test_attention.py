@@ -21,12 +21,14 @@ from tests.graphs import (
     PER_TENSOR,
     Array,
     assert_close,
+    assert_near_float,
     build,
     convert,
     error,
     node,
     per_row,
     run,
+    text,
     values,
     weight,
 )
@@ -52,22 +54,10 @@ def attention(
         weights["b"] = 0.3 * values(sum(sizes), seed=4)
     if sizes != (H, H, H):
         attributes["qkv_hidden_sizes"] = list(sizes)
-    return build(
-        [
-            node(
-                "Attention",
-                ["x", "w", "b" if bias else "", *names],
-                outs or ["y"],
-                domain=MS,
-                num_heads=HEADS,
-                name="attention",
-                **attributes,
-            )
-        ],
-        {"x": (FLOAT, (B, S, H)), **inputs},
-        outs or ["y"],
-        weights,
-    )
+    given = ["x", "w", "b" if bias else "", *names]
+    attributes |= {"name": "attention", "domain": MS, "num_heads": HEADS}
+    layer = node("Attention", given, outs or ["y"], **attributes)
+    return build([layer], {"x": (FLOAT, (B, S, H)), **inputs}, outs or ["y"], weights)
 
 
 def softmax(x: Array) -> Array:
@@ -92,9 +82,17 @@ MASK = np.ones((B, S), np.int32)
 MASK[1, 4:] = 0
 
 
-@pytest.mark.parametrize("sizes", [(H, H, H), (H, H, 2 * H), (2 * H, 2 * H, H)], ids=str)
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize("masked", [True, False], ids=["mask[B,S]", "no-mask"])
+@pytest.mark.parametrize(
+    ("sizes", "bias", "masked"),
+    [
+        ((H, H, H), True, True),
+        ((H, H, H), False, False),
+        ((H, H, 2 * H), True, False),
+        ((H, H, 2 * H), False, True),
+        ((2 * H, 2 * H, H), True, True),
+        ((2 * H, 2 * H, H), True, False),
+    ],
+)
 def test_projections_per_row(
     tmp_path: Path, sizes: tuple[int, int, int], bias: bool, masked: bool
 ) -> None:
@@ -142,62 +140,36 @@ def test_attributes_are_kept_when_fused(tmp_path: Path, name: str) -> None:
         assert "QAttention" in done.ops
     else:
         assert name in done.outcome("attention").reason
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], PER_TENSOR)
+    assert_near_float(done, model, feeds, PER_TENSOR)
 
 
 FUSED: dict[str, tuple[dict[str, Any], list[str], dict[str, Any], dict[str, Array], str]] = {
     "causal": ({}, [], {"unidirectional": 1}, {}, "causal"),
-    "mask[B]": (
-        {"m": (INT32, (B,))},
-        ["m"],
-        {},
-        {"m": np.array([S, 4], np.int32)},
-        "mask",
-    ),
+    "mask[B]": ({"m": (INT32, (B,))}, ["m"], {}, {"m": np.array([S, 4], np.int32)}, "mask"),
     "mask[2B]": (
-        {"m": (INT32, (2 * B,))},
-        ["m"],
-        {},
-        {"m": np.array([S, 5, 0, 1], np.int32)},
-        "mask",
+        {"m": (INT32, (2 * B,))}, ["m"], {}, {"m": np.array([S, 5, 0, 1], np.int32)}, "mask",
     ),
     "mask[B,S,S]": (
-        {"m": (INT32, (B, S, S))},
-        ["m"],
-        {},
-        {"m": np.tril(np.ones((B, S, S), np.int32))},
-        "mask",
+        {"m": (INT32, (B, S, S))}, ["m"], {}, {"m": np.tril(np.ones((B, S, S), np.int32))}, "mask",
     ),
     "mask-of-unknown-rank": ({"m": (INT32, None)}, ["m"], {}, {"m": MASK}, "mask"),
     "past": (
-        {"p": (FLOAT, (2, B, HEADS, 3, SIZE))},
-        ["", "p"],
-        {"unidirectional": 1},
-        {"p": values(2, B, HEADS, 3, SIZE, seed=11)},
-        "past",
+        {"p": (FLOAT, (2, B, HEADS, 3, SIZE))}, ["", "p"], {"unidirectional": 1},
+        {"p": values(2, B, HEADS, 3, SIZE, seed=11)}, "past",
     ),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("inputs", "names", "attributes", "more", "why"), FUSED.values(), ids=FUSED.keys()
-)
-def test_other_forms_stay_fused_per_tensor(
-    tmp_path: Path,
-    inputs: dict[str, Any],
-    names: list[str],
-    attributes: dict[str, Any],
-    more: dict[str, Array],
-    why: str,
-) -> None:
+@pytest.mark.parametrize("form", FUSED)
+def test_other_forms_stay_fused_per_tensor(tmp_path: Path, form: str) -> None:
+    inputs, names, attributes, more, why = FUSED[form]
     outs = ["y", "present"] if "p" in inputs else ["y"]
     model = attention(inputs, names, outs=outs, **attributes)
     feeds = {"x": values(B, S, H), **more}
     done = convert(model, tmp_path)
     assert done.ops == ["DynamicQuantizeLinear", "QAttention"]
     assert any(why in note for note in done.outcome("attention").notes)
-    for actual, expected in zip(run(done.path, feeds), run(model, feeds), strict=True):
-        assert_close(actual, expected, PER_TENSOR)
+    assert_near_float(done, model, feeds, PER_TENSOR)
 
 
 def test_present_alone_keeps_the_operator_whole(tmp_path: Path) -> None:
@@ -205,26 +177,25 @@ def test_present_alone_keeps_the_operator_whole(tmp_path: Path) -> None:
     model = attention({}, [], outs=["y", "present"])
     feeds = {"x": values(B, S, H)}
     done = convert(model, tmp_path)
-    for actual, expected in zip(run(done.path, feeds), run(model, feeds), strict=True):
-        assert_close(actual, expected, PER_TENSOR)
+    assert_near_float(done, model, feeds, PER_TENSOR)
 
 
-def test_unequal_sizes_with_a_causal_mask_stay_float(tmp_path: Path) -> None:
-    model = attention({}, [], sizes=(H, H, 2 * H), unidirectional=1)
-    with pytest.raises(NothingQuantizedError, match="sizes"):
-        convert(model, tmp_path)
+# Per tensor as in ONNX Runtime's own quantize_dynamic; DynamicQuantizeLinear is of opset 11.
+REFUSED: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
+    "sizes": ({"sizes": (H, H, 2 * H), "unidirectional": 1}, 17, {}),
+    "sizes .*": ({"sizes": (H, H, 2 * H)}, 17, {"recipe": "int8-per-tensor"}),
+    "no bias": ({"bias": False, "unidirectional": 1}, 17, {}),
+    "DynamicQuantizeLinear": ({"unidirectional": 1}, 10, {}),
+}
 
 
-def test_unequal_sizes_per_tensor_stay_float(tmp_path: Path) -> None:
-    """As in ONNX Runtime's own quantize_dynamic."""
-    model = attention({}, [], sizes=(H, H, 2 * H))
-    with pytest.raises(NothingQuantizedError, match="sizes"):
-        convert(model, tmp_path, recipe="int8-per-tensor")
-
-
-def test_no_bias_with_a_causal_mask_stays_float(tmp_path: Path) -> None:
-    with pytest.raises(NothingQuantizedError, match="no bias"):
-        convert(attention({}, [], bias=False, unidirectional=1), tmp_path)
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_has_no_form_stays_float(tmp_path: Path, why: str) -> None:
+    attributes, opset, options = REFUSED[why]
+    model = attention({}, [], **attributes)
+    model.opset_import[0].version = opset
+    with pytest.raises(NothingQuantizedError, match=why):
+        convert(model, tmp_path, **options)
 
 
 def test_an_attention_bias_stays_float_or_right(tmp_path: Path) -> None:
@@ -247,14 +218,6 @@ def test_float16_stays_float_with_a_reason(tmp_path: Path) -> None:
         convert(model, tmp_path)
 
 
-def test_opset_10_has_no_per_tensor_form(tmp_path: Path) -> None:
-    """DynamicQuantizeLinear is of opset 11."""
-    model = attention({}, [], unidirectional=1)
-    model.opset_import[0].version = 10
-    with pytest.raises(NothingQuantizedError, match="DynamicQuantizeLinear"):
-        convert(model, tmp_path)
-
-
 @pytest.mark.parametrize("opset", [10, 12, 13, 18])
 def test_opsets(tmp_path: Path, opset: int) -> None:
     model = attention({"m": (INT32, (B, S))}, ["m"])
@@ -265,17 +228,17 @@ def test_opsets(tmp_path: Path, opset: int) -> None:
     assert_close(run(done.path, feeds)[0], run(model, feeds)[0], INT8)
 
 
-@pytest.mark.parametrize("causal", [0, 1], ids=["per-row", "fused"])
 @pytest.mark.parametrize(
-    "options",
+    ("options", "causal"),  # per row, and fused
     [
-        {"cpu": "any"},
-        {"weight_type": "QUInt8"},
-        {"reduce_range": True},
-        {"recipe": "int8-accurate"},
-        {"recipe": "int8-per-tensor"},
-        {"recipe": "int8-block"},
-        {"per_channel": False},
+        ({"cpu": "any"}, 0),
+        ({"cpu": "any"}, 1),
+        ({"weight_type": "QUInt8"}, 0),
+        ({"reduce_range": True}, 1),
+        ({"recipe": "int8-accurate"}, 0),
+        ({"recipe": "int8-per-tensor"}, 1),
+        ({"recipe": "int8-block"}, 0),
+        ({"per_channel": False}, 1),
     ],
     ids=str,
 )
@@ -284,23 +247,15 @@ def test_weight_types(tmp_path: Path, causal: int, options: dict[str, Any]) -> N
     feeds = {"x": values(B, S, H)}
     done = convert(model, tmp_path, **options)
     assert done.outcome("attention").quantized
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], PER_TENSOR)
+    assert_near_float(done, model, feeds, PER_TENSOR)
 
 
 def test_the_standard_operator_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
     """Attention of opset 23 holds no weights; its inputs are Q, K and V."""
-    model = build(
-        [
-            node("MatMul", ["x", "w"], ["q"]),
-            node("Attention", ["q", "k", "x"], ["y"]),
-        ],
-        {"x": (FLOAT, (B, HEADS, S, SIZE))},
-        ["y"],
-        {"w": weight(SIZE, SIZE, spread=False), "k": values(B, HEADS, S, SIZE, seed=3)},
-        opset=23,
-        ir=11,
-    )
-    feeds = {"x": values(B, HEADS, S, SIZE)}
+    shape = f"float[{B}, {HEADS}, {S}, {SIZE}] x"
+    weights = {"w": weight(SIZE, SIZE, spread=False), "k": values(B, HEADS, S, SIZE, seed=3)}
+    body = "q = MatMul (x, w) y = Attention (q, k, x)"
+    model = text(body, shape, weights=weights, opset=23)
     done = convert(model, tmp_path)
     assert done.ops.count("Attention") == 1
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], INT8)
+    assert_near_float(done, model, {"x": values(B, HEADS, S, SIZE)}, INT8)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.onnx import convert_target
-from tests.graphs import Array, rng, run
+from tests.graphs import Array, rng
 from tests.onnx.rules.attention_graphs import (
     INPUTS,
     WIDTH,
@@ -20,6 +19,7 @@ from tests.onnx.rules.attention_graphs import (
     T,
     assert_same,
     converted,
+    one_node,
     queries_keys_values,
     spelled,
 )
@@ -44,12 +44,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
     "bias": ("q, k, v, added", {}, {"added": random(B, H, S, T)}),
     "hides-all": ("q, k, v, shown", {}, {"shown": SHOWN & ITEMS}),
     "bias-hides-all": (
-        "q, k, v, added",
-        {},
-        {"added": np.where(ITEMS, SHOWN, -np.inf).astype(np.float32)},
+        "q, k, v, added", {}, {"added": np.where(ITEMS, SHOWN, -np.inf).astype(np.float32)},
     ),
     "causal-mask": ("q, k, v, shown", {"is_causal": 1}, {"shown": SHOWN}),
-}
+}  # fmt: skip
 
 
 def kind_of(array: Array) -> str:
@@ -74,19 +72,16 @@ def check(
     known = INPUTS | (inputs or {})
     declared = {name: known.get(name) or kind_of(array) for name, array in feeds.items()}
     model = spelled(body + " y = MatMul (o, w)", declared, ("o", "y", *outputs), opset=opset)
-    done = converted(model, feeds, folder)
+    done = one_node(model, feeds, folder)
     assert done.ours == {"Attention": 1, "Linear": 1}
-    for i, name in enumerate(("o", "y", *outputs)):
-        if name != "y":
-            assert_same(done.outputs[i], done.exact[i])
-    convert_target(done.path, folder / "portable.onnx", to="portable", verify=False)
-    assert_same(run(folder / "portable.onnx", feeds)[0], done.exact[0])
+    for found, exact in zip(done.outputs[2:], done.exact[2:], strict=True):
+        assert_same(found, exact)
 
 
-@pytest.mark.parametrize("opset", [23, 24])
 @pytest.mark.parametrize("case", CASES)
-def test_the_standard_operator_over_rows(tmp_path: Path, case: str, opset: int) -> None:
+def test_the_standard_operator_over_rows(tmp_path: Path, case: str) -> None:
     names, attributes, more = CASES[case]
+    opset = 23 + list(CASES).index(case) % 2
     stated = written(attributes | {"q_num_heads": H, "kv_num_heads": H})
     body = f"o = Attention <{stated}> ({names})"
     check(body, queries_keys_values() | more, tmp_path, opset=opset)
@@ -136,11 +131,9 @@ MULTI_HEAD: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
     "keys-filled": ("q, k, v, , keys", {"mask_filter_value": -1.5}, {"keys": KEYS}),
     "added": ("q, k, v, , , added", {}, {"added": random(B, H, S, T)}),
     "keys-and-added": (
-        "q, k, v, , keys, added",
-        {},
-        {"keys": KEYS, "added": random(1, H, S, T)},
+        "q, k, v, , keys, added", {}, {"keys": KEYS, "added": random(1, H, S, T)},
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MULTI_HEAD)
@@ -152,9 +145,7 @@ def test_multi_head_attention(tmp_path: Path, case: str) -> None:
     body = f"o = com.microsoft.MultiHeadAttention <{stated}> ({names}) y = MatMul (o, w)"
     constants = {"biases": random(3 * WIDTH)}
     model = spelled(body, declared, constants=constants)
-    done = converted(model, feeds, tmp_path)
-    assert done.ours == {"Attention": 1, "Linear": 1}
-    assert_same(done.outputs[0], done.exact[0])
+    assert one_node(model, feeds, tmp_path, back=False).ours == {"Attention": 1, "Linear": 1}
 
 
 def test_multi_head_attention_with_a_past(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -21,27 +20,19 @@ from octavo.onnx import convert_target, quantize_dynamic, session
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme, WeightScheme
 from tests.graphs import (
     BFLOAT16,
-    BOOL,
-    FLOAT,
     FLOAT16,
-    INT64,
     Array,
     Converted,
-    build,
     convert,
     error,
-    node,
     run,
+    text,
     values,
     weight,
 )
 from tests.onnx.rules.test_presets import expected, feeds, network
 
-FORMS = {
-    "portable": {},
-    "native": {"target": "native"},
-    "qdq": {"quant_format": "qdq"},
-}
+FORMS = {"portable": {}, "native": {"target": "native"}, "qdq": {"quant_format": "qdq"}}
 forms = pytest.mark.parametrize("form", FORMS)
 FORMATS = [f for f in WeightFormat if f.group and not f.minimum]
 formats = pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.value)
@@ -55,10 +46,10 @@ def recipe_of(fmt: WeightFormat, observer: str = "search") -> Recipe:
     return Recipe(fmt.value, Scheme(w, a))
 
 
-def linear(k: int, n: int, **more: Any) -> onnx.ModelProto:
+def linear(k: int, n: int, w: Array | None = None) -> onnx.ModelProto:
     """x [m, k] -> the MatMul `dense` -> y."""
-    nodes = [node("MatMul", ["x", "w"], ["y"], name="dense")]
-    return build(nodes, {"x": (FLOAT, ["m", k])}, ["y"], {"w": weight(k, n, spread=False)}, **more)
+    weights = {"w": weight(k, n, spread=False) if w is None else w}
+    return text("[dense] y = MatMul (x, w)", f"float[m, {k}] x", weights=weights)
 
 
 def outputs(done: Converted, feed: dict[str, Array]) -> list[Array]:
@@ -68,9 +59,6 @@ def outputs(done: Converted, feed: dict[str, Array]) -> list[Array]:
 def initializer(done: Converted, end: str) -> Array:
     (found,) = [i for i in done.proto.graph.initializer if i.name.endswith(end)]
     return numpy_helper.to_array(found)
-
-
-# --- numbers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.sweep(5)
@@ -137,36 +125,33 @@ def test_models_in_16_bits(kind: int, form: str, tmp_path: Path) -> None:
     narrow = {
         name: helper.make_tensor(name, kind, a.shape, a.ravel()) for name, a in (("w", w), ("t", t))
     }
-    nodes = [
-        node("Gather", ["t", "i"], ["r"], name="look"),
-        node("MatMul", ["r", "w"], ["h"], name="up"),
-        node("Cast", ["h"], ["y"], to=FLOAT),
-    ]
-    model = build(nodes, {"i": (INT64, ["m"])}, ["y"], narrow)
+    body = "[look] r = Gather (t, i) [up] h = MatMul (r, w) y = Cast <to = 1> (h)"
+    model = text(body, "int64[m] i", weights=narrow)
     done = convert(model, tmp_path, recipe="int4", **FORMS[form])
     (y,) = outputs(done, {"i": np.arange(9)})
     assert 0.01 < error(y, t[:9] @ w) < 0.2
     assert done.outcome("up").scheme.startswith("int4")
 
 
-# --- tables ---------------------------------------------------------------------------------------
-
-
 @cache
 def tied(k: int) -> onnx.ModelProto:
     """A table of 300 rows that is the output layer's matrix too."""
-    nodes = [
-        node("Gather", ["table", "ids"], ["e"], name="look"),
-        node("Transpose", ["table"], ["t"]),
-        node("MatMul", ["e", "t"], ["y"], name="head"),
-    ]
-    table = weight(300, k, spread=False)
-    return build(nodes, {"ids": (INT64, None)}, ["y", "e"], {"table": table})
+    body = "[look] e = Gather (table, ids) t = Transpose (table) [head] y = MatMul (e, t)"
+    weights = {"table": weight(300, k, spread=False)}
+    return text(body, "int64[] ids", "float[] y, float[] e", weights)
 
 
-@forms
-@pytest.mark.parametrize("k", [96, 80], ids=["whole-blocks", "a-part-of-a-block"])
-@pytest.mark.parametrize("affine", [False, True], ids=["symmetric", "affine"])
+@pytest.mark.parametrize(
+    ("form", "k", "affine"),  # of 80 the last block is a part of one
+    [
+        ("portable", 96, False),
+        ("portable", 80, True),
+        ("native", 80, False),
+        ("native", 96, True),
+        ("qdq", 80, True),
+        ("qdq", 96, False),
+    ],
+)
 def test_a_tied_table_is_stored_once(form: str, k: int, affine: bool, tmp_path: Path) -> None:
     fmt = WeightFormat.grouped(4, 32, affine)
     done = convert(tied(k), tmp_path, recipe=recipe_of(fmt), **FORMS[form])
@@ -184,12 +169,7 @@ def test_a_tied_table_is_stored_once(form: str, k: int, affine: bool, tmp_path: 
 @pytest.mark.parametrize("k", [64, 96, 80], ids=["even", "odd", "a-part-of-a-block"])
 def test_a_table_alone_is_looked_up_in_blocks(k: int, affine: bool, tmp_path: Path) -> None:
     table = weight(400, k, spread=False)
-    model = build(
-        [node("Gather", ["table", "i"], ["y"], name="look")],
-        {"i": (INT64, None)},
-        ["y"],
-        {"table": table},
-    )
+    model = text("[look] y = Gather (table, i)", "int64[] i", weights={"table": table})
     fmt = WeightFormat.grouped(4, 32, affine)
     held = round_groups(table, fmt).weight.dequantize()
     feed = {"i": np.array([[0, 399], [-1, -400]])}
@@ -202,18 +182,10 @@ def test_a_table_alone_is_looked_up_in_blocks(k: int, affine: bool, tmp_path: Pa
             assert done.report.min_onnxruntime == ("1.32" if odd else "1.23")
 
 
-# --- what a file cannot hold ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", ["portable", "native"])
 def test_convolutions_stay_at_8_bits_and_say_so(form: str, tmp_path: Path) -> None:
-    w = weight(64, 64, 3, 3, spread=False)
-    model = build(
-        [node("Conv", ["x", "w"], ["y"], name="conv")],
-        {"x": (FLOAT, [1, 64, 6, 6])},
-        ["y"],
-        {"w": w},
-    )
+    weights = {"w": weight(64, 64, 3, 3, spread=False)}
+    model = text("[conv] y = Conv (x, w)", "float[1, 64, 6, 6] x", weights=weights)
     done = convert(model, tmp_path, recipe="int4", op_types_to_quantize=["Conv"], **FORMS[form])
     outcome = done.outcome("conv")
     assert outcome.scheme.startswith(("int8", "uint8"))
@@ -242,32 +214,17 @@ def test_lengths_that_only_onnxruntime_has(block: int, symmetric: bool, tmp_path
 def test_weights_that_are_not_finite_name_layer_and_output(form: str, tmp_path: Path) -> None:
     w = weight(64, 40, spread=False)
     w[3, 7] = np.nan
-    model = build(
-        [node("MatMul", ["x", "w"], ["y"], name="dense")],
-        {"x": (FLOAT, ["m", 64])},
-        ["y"],
-        {"w": w},
-    )
     with pytest.raises(ModelError, match=r"layer 'dense' \(MatMul\): weight 'w'.* 7 .*NaN"):
-        convert(model, tmp_path, recipe="int4", **FORMS[form])
+        convert(linear(64, 40, w), tmp_path, recipe="int4", **FORMS[form])
     assert not list(tmp_path.iterdir())
-
-
-# --- where graphs put layers ----------------------------------------------------------------------
 
 
 @forms
 def test_layers_in_branches(form: str, tmp_path: Path) -> None:
-    def body(name: str, seed: int) -> onnx.GraphProto:
-        inner = node("MatMul", ["x", f"{name}_w"], [f"{name}_y"], name=name)
-        out = helper.make_tensor_value_info(f"{name}_y", FLOAT, None)
-        w = numpy_helper.from_array(weight(64, 40, spread=False, seed=seed), f"{name}_w")
-        return helper.make_graph([inner], name, [], [out], [w])
-
-    chosen = helper.make_node(
-        "If", ["flag"], ["y"], "if", then_branch=body("yes", 1), else_branch=body("no", 2)
-    )
-    model = build([chosen], {"flag": (BOOL, []), "x": (FLOAT, ["m", 64])}, ["y"])
+    body = """y = If (flag) <then_branch = t () => (float[] a) { [yes] a = MatMul (x, yes_w) },
+                           else_branch = e () => (float[] b) { [no] b = MatMul (x, no_w) }>"""
+    weights = {"yes_w": weight(64, 40, spread=False), "no_w": weight(64, 40, spread=False, seed=2)}
+    model = text(body, "bool flag, float[m, 64] x", weights=weights)
     done = convert(model, tmp_path, recipe="int4", **FORMS[form])
     for flag in (True, False):
         feed = {"flag": np.array(flag), "x": values(5, 64)}
@@ -289,11 +246,8 @@ def test_weights_in_a_data_file(form: str, tmp_path: Path) -> None:
 
 def test_gemm_with_alpha_bias_and_activation_is_one_node(tmp_path: Path) -> None:
     weights = {"w": weight(40, 64, spread=False), "b": values(40, seed=9)}
-    nodes = [
-        node("Gemm", ["x", "w", "b"], ["g"], name="dense", transB=1, alpha=0.7),
-        node("Relu", ["g"], ["y"]),
-    ]
-    model = build(nodes, {"x": (FLOAT, ["m", 64])}, ["y"], weights)
+    body = "[dense] g = Gemm <transB = 1, alpha = 0.7> (x, w, b) y = Relu (g)"
+    model = text(body, "float[m, 64] x", weights=weights)
     feed = {"x": values(5, 64)}
     for form, options in FORMS.items():
         done = convert(model, tmp_path, recipe="int4", **options)
@@ -302,31 +256,23 @@ def test_gemm_with_alpha_bias_and_activation_is_one_node(tmp_path: Path) -> None
         assert form != "native" or done.ops == ["Linear"]
 
 
-# --- between targets ------------------------------------------------------------------------------
-
-
 @pytest.mark.sweep(5)
 @formats
 def test_there_and_back_are_the_same_bits(fmt: WeightFormat, tmp_path: Path) -> None:
     """native -> portable -> native, tables, gates and parts of one layer included."""
     k = 72
-    nodes = [
-        node("Gather", ["table", "ids"], ["e"], name="look"),
-        node("MatMul", ["e", "gate"], ["g"], name="gate"),
-        node("Sigmoid", ["g"], ["s"]),
-        node("Mul", ["g", "s"], ["silu"]),
-        node("MatMul", ["e", "up"], ["u"], name="up"),
-        node("Mul", ["silu", "u"], ["m"]),
-        node("MatMul", ["m", "down"], ["d"], name="down"),
-        node("Add", ["d", "e"], ["y"]),
-    ]
-    weights = {
-        "table": weight(300, k, spread=False),
-        "gate": weight(k, 100, spread=False, seed=2),
-        "up": weight(k, 100, spread=False, seed=3),
-        "down": weight(100, k, spread=False, seed=4),
-    }
-    model = build(nodes, {"ids": (INT64, ["m"])}, ["y"], weights)
+    body = """[look] e = Gather (table, ids)
+        [gate] g = MatMul (e, gate)
+        s = Sigmoid (g)
+        silu = Mul (g, s)
+        [up] u = MatMul (e, up)
+        m = Mul (silu, u)
+        [down] d = MatMul (m, down)
+        y = Add (d, e)"""
+    weights = {"table": weight(300, k, spread=False), "gate": weight(k, 100, spread=False, seed=2)}
+    weights |= {"up": weight(k, 100, spread=False, seed=3)}
+    weights |= {"down": weight(100, k, spread=False, seed=4)}
+    model = text(body, "int64[m] ids", weights=weights)
     paths = [tmp_path / f"{name}.onnx" for name in ("native", "portable", "back")]
     quantize_dynamic(model, paths[0], recipe=recipe_of(fmt), target="native", verify=False)
     there = convert_target(paths[0], paths[1], to="portable")

@@ -23,12 +23,14 @@ from tests.graphs import (
     Array,
     Converted,
     assert_close,
+    assert_near_float,
     build,
     convert,
     error,
     integer_tensors,
     node,
     run,
+    text,
     weight,
 )
 
@@ -65,46 +67,44 @@ def stored(done: Converted) -> tuple[Array, Array]:
     return found["t_quantized"], found["t_scale"]
 
 
-@pytest.mark.parametrize("opset", [10, 13, 21])
-@pytest.mark.parametrize("shape", [(V, H), (40, 12, 10), (24, 6, 8, 5)], ids=str)
-@pytest.mark.parametrize(
-    "indices",
-    [np.array([3, 0, 3]), np.array([[1, 2], [3, 23]]), np.array(7), np.zeros((0, 3), int)],
-    ids=lambda i: f"indices{list(i.shape)}",
-)
-def test_ranks(tmp_path: Path, shape: tuple[int, ...], indices: Array, opset: int) -> None:
-    w = table(*shape)
-    model = gather(w, opset=opset)
-    feeds = {"i": indices.astype(np.int64)}
-    done = convert(model, tmp_path)
+INDICES = {
+    "a vector": np.array([3, 0, 3]),
+    "a matrix": np.array([[1, 2], [3, 23]]),
+    "one": np.array(7),
+    "none": np.zeros((0, 3), int),
+    "from the end": np.array([-1, -24, 5, -2]),
+    "32 bits": np.array([4, 2], np.int32),
+}
+ROWS: list[tuple[str, tuple[int, ...], int]] = [
+    ("a vector", (V, H), 10),
+    ("a matrix", (40, 12, 10), 13),
+    ("one", (24, 6, 8, 5), 21),
+    ("none", (V, H), 13),
+    ("none", (24, 6, 8, 5), 10),
+    ("one", (V, H), 10),
+    ("a matrix", (24, 6, 8, 5), 10),
+    ("from the end", (V, H), 11),
+    ("from the end", (40, 12, 10), 17),
+    ("32 bits", (V, H), 17),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "opset"), ROWS)
+def test_ranks_and_indices(tmp_path: Path, name: str, shape: tuple[int, ...], opset: int) -> None:
+    w, indices = table(*shape), INDICES[name]
+    kind = INT32 if indices.dtype == np.int32 else INT64
+    done = convert(gather(w, opset=opset, indices=kind), tmp_path)
     assert done.outcome("y_node").quantized
-    actual, expected = run(done.path, feeds)[0], w[indices]
+    actual, expected = run(done.path, {"i": indices})[0], w[indices]
     assert actual.shape == expected.shape
     assert (np.abs(actual - expected) <= row_bound(w)[indices]).all()
     assert error(actual, reference(*stored(done), indices)) <= EXACT
-
-
-@pytest.mark.parametrize("opset", [11, 17])
-@pytest.mark.parametrize("shape", [(V, H), (40, 12, 10)], ids=str)
-def test_negative_indices(tmp_path: Path, shape: tuple[int, ...], opset: int) -> None:
-    w = table(*shape)
-    feeds = {"i": np.array([-1, -shape[0], 5, -2])}
-    model = gather(w, opset=opset)
-    actual = run(convert(model, tmp_path).path, feeds)[0]
-    assert (np.abs(actual - run(model, feeds)[0]) <= row_bound(w)[feeds["i"]]).all()
 
 
 def test_indices_out_of_range_are_refused_as_before(tmp_path: Path) -> None:
     done = convert(gather(table(V, H)), tmp_path)
     with pytest.raises(Exception, match="out of data bounds"):
         run(done.path, {"i": np.array([V])})
-
-
-def test_int32_indices(tmp_path: Path) -> None:
-    w = table(V, H)
-    model, feeds = gather(w, indices=INT32), {"i": np.array([4, 2], np.int32)}
-    actual = run(convert(model, tmp_path).path, feeds)[0]
-    assert (np.abs(actual - w[[4, 2]]) <= row_bound(w)[[4, 2]]).all()
 
 
 def test_float16(tmp_path: Path) -> None:
@@ -120,8 +120,7 @@ def test_float16(tmp_path: Path) -> None:
 @pytest.mark.parametrize("axis", [0, -2])
 def test_the_first_axis_by_any_name(tmp_path: Path, axis: int) -> None:
     w = table(V, H)
-    feeds = {"i": np.array([1, 9])}
-    actual = run(convert(gather(w, axis=axis), tmp_path).path, feeds)[0]
+    actual = run(convert(gather(w, axis=axis), tmp_path).path, {"i": np.array([1, 9])})[0]
     assert (np.abs(actual - w[[1, 9]]) <= row_bound(w)[[1, 9]]).all()
 
 
@@ -145,18 +144,12 @@ def test_a_small_table_that_a_layer_holds_in_integers_is_not_kept_in_float(
     target: str, tmp_path: Path
 ) -> None:
     w = table(50, 64)
-    nodes = [
-        node("Gather", ["w", "i"], ["e"]),
-        node("Gemm", ["e", "w"], ["y"], transB=1),
-    ]
-    model = build(nodes, {"i": (INT64, ("b",))}, ["y"], {"w": w})
+    body = "[e_node] e = Gather (w, i) [y_node] y = Gemm <transB = 1> (e, w)"
+    model = text(body, "int64[b] i", weights={"w": w})
     done = convert(model, tmp_path, target=target)
     assert len(done.report.quantized) == 2
-    assert not [
-        t
-        for t in done.proto.graph.initializer
-        if t.data_type == FLOAT and len(t.dims) > 1 and t.dims[-1] > 1
-    ]
+    kept = [t.dims for t in done.proto.graph.initializer if t.data_type == FLOAT]
+    assert not [dims for dims in kept if len(dims) > 1 and dims[-1] > 1]
     feeds = {"i": np.array([3, 7, 49])}
     found = session(done.path).run(None, feeds)[0]
     assert_close(found, run(model, feeds)[0], INT8, np.abs(w).max(1))
@@ -166,16 +159,11 @@ def test_a_small_table_that_a_layer_holds_in_integers_is_not_kept_in_float(
 
 
 def test_integer_tables_are_no_layers(tmp_path: Path) -> None:
-    model = build(
-        [node("Gather", ["t", "i"], ["j"]), node("Gather", ["w", "j"], ["y"])],
-        {"i": (INT64, (2,))},
-        ["y"],
-        {"t": np.arange(8000), "w": table(8000, 4)},
-    )
+    body = "j = Gather (t, i) [y_node] y = Gather (w, j)"
+    model = text(body, "int64[2] i", weights={"t": np.arange(8000), "w": table(8000, 4)})
     done = convert(model, tmp_path)
     assert [o.layer.name for o in done.report.layers] == ["y_node"]
-    feeds = {"i": np.array([3, 7000])}
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], INT8)
+    assert_near_float(done, model, {"i": np.array([3, 7000])}, INT8)
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], type[Any], bool]] = {
@@ -187,9 +175,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[Any], bool]] = {
     # One scale for a table: as in quantize_dynamic, which takes it for an activation.
     "per_channel=False": ({"per_channel": False}, np.uint8, False),
     "QUInt8-per_channel=False": (
-        {"weight_type": "QUInt8", "per_channel": False},
-        np.uint8,
-        False,
+        {"weight_type": "QUInt8", "per_channel": False}, np.uint8, False,
     ),
     "WeightSymmetric=False": ({"extra_options": {"WeightSymmetric": False}}, np.int8, True),
     "any-cpu": ({"cpu": "any"}, np.int8, True),
@@ -197,7 +183,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[Any], bool]] = {
     "int8-block": ({"recipe": "int8-block"}, np.int8, True),
     "int8-per-tensor": ({"recipe": "int8-per-tensor"}, np.uint8, False),
     "qdq": ({"quant_format": "qdq"}, np.int8, True),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "dtype", "rows"), OPTIONS.values(), ids=OPTIONS.keys())
@@ -235,12 +221,8 @@ def test_rows_of_zeros_are_zeros(tmp_path: Path) -> None:
 
 def test_two_lookups_of_one_table_store_it_once(tmp_path: Path) -> None:
     w = table(V, H)
-    model = build(
-        [node("Gather", ["t", "i"], ["a"]), node("Gather", ["t", "j"], ["b"])],
-        {"i": (INT64, (2,)), "j": (INT64, (3,))},
-        ["a", "b"],
-        {"t": w},
-    )
+    body = "a = Gather (t, i) b = Gather (t, j)"
+    model = text(body, "int64[2] i, int64[3] j", "float[] a, float[] b", {"t": w})
     done = convert(model, tmp_path)
     assert len(integer_tensors(done)) == 1
     assert done.report.layers[1].bytes_before == done.report.layers[1].bytes_after == 0
@@ -249,64 +231,47 @@ def test_two_lookups_of_one_table_store_it_once(tmp_path: Path) -> None:
         assert (np.abs(actual - w[picked]) <= row_bound(w)[picked]).all()
 
 
-TIED = {
-    "MatMul(Transpose(table))": [
-        node("Transpose", ["t"], ["tt"]),
-        node("MatMul", ["x", "tt"], ["y"]),
-    ],
-    "Gemm-transB": [node("Gemm", ["x", "t"], ["y"], transB=1)],
-}
+# The output layer, what is asked, and a width: 48 is no multiple of a block of 32.
+TURNED, GEMM = "tt = Transpose (t) y = MatMul (x, tt)", "y = Gemm <transB = 1> (x, t)"
+TIED: list[tuple[str, dict[str, Any], int]] = [
+    (TURNED, {}, H),
+    (GEMM, {}, 64),
+    (TURNED, {"cpu": "any"}, 64),
+    (GEMM, {"weight_type": "QUInt8"}, H),
+    (TURNED, {"recipe": "int8-accurate"}, H),
+    (GEMM, {"recipe": "int8-per-tensor"}, 64),
+    (TURNED, {"recipe": "int8-per-tensor"}, H),
+    (TURNED, {"recipe": "int8-block"}, 64),
+    (GEMM, {"recipe": "int8-block"}, H),
+    (TURNED, {"per_channel": False}, H),
+    (GEMM, {"quant_format": "qdq"}, 64),
+    (TURNED, {"quant_format": "qdq"}, H),
+    (GEMM, {"recipe": "float16"}, H),
+]
 
 
-@pytest.mark.parametrize("head", TIED.values(), ids=TIED.keys())
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"cpu": "any"},
-        {"weight_type": "QUInt8"},
-        {"recipe": "int8-accurate"},
-        {"recipe": "int8-per-tensor"},
-        {"recipe": "int8-block"},
-        {"per_channel": False},
-        {"quant_format": "qdq"},
-        {"recipe": "float16"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("width", [H, 64])
+@pytest.mark.parametrize(("head", "options", "width"), TIED)
 def test_tied_tables_are_stored_once(
-    tmp_path: Path, options: dict[str, Any], head: Any, width: int
+    tmp_path: Path, head: str, options: dict[str, Any], width: int
 ) -> None:
-    """The table is also the output layer's matrix; 48 is no multiple of a block of 32."""
+    """The table is also the output layer's matrix."""
     w = weight(V, width, spread=False)
-    model = build(
-        [node("Gather", ["t", "i"], ["x"]), *head],
-        {"i": (INT64, (6,))},
-        {"x": (FLOAT, None), "y": (FLOAT, None)},
-        {"t": w},
-    )
+    body = f"x = Gather (t, i) {head}"
+    model = text(body, "int64[6] i", "float[] x, float[] y", {"t": w})
     done = convert(model, tmp_path, **options)
     assert all(o.quantized for o in done.report.layers)
     large = [i for i in done.proto.graph.initializer if int(np.prod(i.dims)) >= w.size]
     assert len(large) == 1, [i.name for i in large]
-    feeds = {"i": np.array([5, 199, 0, 7, 7, -1])}
-    for actual, expected in zip(run(done.path, feeds), run(model, feeds), strict=True):
-        assert_close(actual, expected, 1.5 * INT8)
+    assert_near_float(done, model, {"i": np.array([5, 199, 0, 7, 7, -1])}, 1.5 * INT8)
 
 
 def test_a_table_used_along_both_axes_gets_one_scale(tmp_path: Path) -> None:
     """Rows for the lookup are inputs of the product: no scale a row serves both."""
     w = weight(V, H, spread=False)
-    model = build(
-        [node("Gather", ["t", "i"], ["a"]), node("MatMul", ["x", "t"], ["b"])],
-        {"i": (INT64, (6,)), "x": (FLOAT, (4, V))},
-        ["a", "b"],
-        {"t": w},
-    )
+    body, inputs = "a = Gather (t, i) b = MatMul (x, t)", f"int64[6] i, float[4, {V}] x"
+    model = text(body, inputs, "float[] a, float[] b", {"t": w})
     done = convert(model, tmp_path)
     assert len(integer_tensors(done)) == 1
     assert all("different axes" in o.notes[0] for o in done.report.layers)
     feeds = {"i": np.arange(6), "x": weight(4, V, spread=False)}
-    for actual, expected in zip(run(done.path, feeds), run(model, feeds), strict=True):
-        assert_close(actual, expected, 2 * INT8)
+    assert_near_float(done, model, feeds, 2 * INT8)
