@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import decoders_rounding, decoders_speed, few_bits
+from benchmarks import decoders_speed, few_bits
 from benchmarks.families_aims import Aims
 from benchmarks.latency import Setting
 from benchmarks.runner import Answer, Job
@@ -88,11 +88,3 @@ def test_a_layer_is_measured_with_one_row_and_with_many(monkeypatch: pytest.Monk
         ("128 x 64 x 32: share of the speed of int8", 2.0, 0.85),
         ("512 x 64 x 32: share of the speed of int8", 2.0, 0.85),
     ]
-
-
-def test_a_divergence_is_that_of_what_is_predicted() -> None:
-    torch = pytest.importorskip("torch")
-    half, most = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.75, 0.25]]).log()
-    assert decoders_rounding._divergence(half, half).tolist() == [0.0]
-    (found,) = decoders_rounding._divergence(most, half).tolist()
-    assert found == pytest.approx(0.75 * np.log(1.5) + 0.25 * np.log(0.5))

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from benchmarks import quantized_files
 from benchmarks.families_table import TABLES
 from benchmarks.results import Machine, Result, Row
 from benchmarks.torch_variants import AO_CHANNEL, FLOAT, OCTAVO
@@ -48,13 +47,3 @@ def test_exports_have_a_line_each(export: str) -> None:
     )
     name = export.replace(" ", ", ")
     assert vit == f"| ViT | {name} | **1.20** | 1.40 |  |  | 1.20 | 1.0e-04 |  |  |"
-
-
-def test_files_of_others() -> None:
-    one = "GPT-2: transformers.js, 1 thread"
-    *_, gpt = lines(
-        "files",
-        Row(quantized_files.SPEED, 1.284, "x", at_least=1.0, section=one),
-        Row(quantized_files.ERROR, 1.02, at_most=1.0, section=one),
-    )
-    assert gpt == "| GPT-2 | 1.28 |  | **1.02** |  |  |"

@@ -108,17 +108,6 @@ def test_a_product_takes_its_bytes_or_its_operations(
     assert limits.product(*cell, threads) == pytest.approx(seconds)
 
 
-def test_the_products_of_a_recurrent_module() -> None:
-    """Two layers of two directions: the second layer's inputs are twice as wide."""
-    columns, steps, batch = 4 * 256, 50, 16
-    state, first, second = (
-        limits.product(m, k, columns)
-        for m, k in ((batch, 256), (steps * batch, 256), (steps * batch, 512))
-    )
-    found = sum(rnn.products("LSTM", (256, 2, 2, batch, steps)))
-    assert found == pytest.approx(2 * (first + second) + 4 * steps * state)
-
-
 def test_a_limit_is_a_call_and_its_products() -> None:
     times = {OCTAVO: 8.0, "ONNX Runtime int8": 12.0, limits.CALL: 2.0}
     compared = Comparison({name: Timing((t, t), (1.0, 1.0)) for name, t in times.items()})

@@ -9,15 +9,11 @@ import pytest
 import torch
 
 from benchmarks import (
-    models,
-    onnx_models,
-    results,
     rows,
     runner,
     torch_models,
     torch_variants,
 )
-from benchmarks.results import Result, Row
 from benchmarks.rows import Asked
 from benchmarks.runner import Job
 from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, HALF, OCTAVO
@@ -92,30 +88,6 @@ def test_an_outlier_reaches_the_others_of_torch_ao_only() -> None:
     assert 0.01 < peer.error < 0.1 < peer.error_beside
     float_model = torch_models.effect(exact, exact, x)
     assert (float_model.error, float_model.changed) == (0.0, 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "names"),
-    [
-        ([], ["models", "models_torch"]),
-        (["--onnx"], ["models"]),
-        (["--torch"], ["models_torch"]),
-        (["--torch", "--onnx"], ["models", "models_torch"]),
-    ],
-)
-def test_each_front_end_has_its_result(
-    arguments: list[str], names: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    published: list[Result] = []
-    monkeypatch.setattr(onnx_models, "sections", lambda *_: {"a": lambda: [Row("onnx", 1.0)]})
-    monkeypatch.setattr(torch_models, "sections", lambda *_: {"b": lambda: [Row("torch", 1.0)]})
-    monkeypatch.setattr(results, "publish", lambda found, quick: published.append(found))
-    amx = results.Machine("A Processor", ("avx512vnni", "amxint8"), 2, 2**34)
-    monkeypatch.setattr(results, "machine", lambda: amx)
-    assert models.main(arguments) == 0
-    assert [found.name for found in published] == names
-    command = " ".join(["python -m benchmarks.models", *arguments])
-    assert {found.command for found in published} == {command}
 
 
 @pytest.mark.models

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -31,11 +29,6 @@ def test_minilm_probe() -> None:
     assert minilm.Evaluation(embed).trec(embed) == pytest.approx(0.805, abs=0.005)
 
 
-def test_minilm_pytorch_and_onnx_agree() -> None:
-    session = minilm.open_session(minilm.onnx_path())
-    assert abs(minilm.hidden_state_error(session, minilm.torch_model())) < 1e-9
-
-
 def test_silero_forms_are_one_network() -> None:
     found = {
         name: silero.frame_probabilities(open_session(path))
@@ -58,15 +51,3 @@ def test_magika_float() -> None:
     assert len(files) == 626
     assert {name for file in files for name in file.allowed} <= set(magika.labels())
     assert magika.accuracy(session) == pytest.approx(0.920, abs=0.004)
-
-
-def test_magika_features_pad_and_strip(tmp_path: Path) -> None:
-    path = tmp_path / "text"
-    path.write_bytes(b"  \nabc" + b"d" * 5000 + b"e\n\n")
-    row = magika.features([path])[0]
-    assert bytes(row[:4].astype(np.uint8)) == b"abcd"
-    assert bytes(row[-2:].astype(np.uint8)) == b"de"
-    path.write_bytes(b" xy ")
-    row = magika.features([path])[0]
-    assert row[:4].tolist() == [*b"xy ", 256]
-    assert row[-4:].tolist() == [256, *b" xy"]

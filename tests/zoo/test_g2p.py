@@ -54,18 +54,6 @@ def test_float_figures() -> None:
     assert g2p.changed_words(found, found) == 0
 
 
-@pytest.mark.models
-def test_the_words_are_always_the_same() -> None:
-    words = g2p.words()
-    assert len({word.letters for word in words}) == g2p.COUNT
-    assert words[0] == g2p.words(3)[0]
-    assert {p for word in words for p in word.phonemes} < set(g2p.PHONEMES) | {"UW"}
-    assert [word.letters for word in words[:3]] == WORDS
-
-
-WORDS = ["ayer", "sampsell", "shelev"]
-
-
 def test_edits_are_counted() -> None:
     assert g2p.distance("kitten", "sitting") == 3
     assert g2p.distance("", "abc") == g2p.distance("abc", "") == 3
