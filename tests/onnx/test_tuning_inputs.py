@@ -5,30 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from octavo.errors import InputDataError
 from octavo.onnx import OnnxTarget
-from tests.graphs import F32, build, mlp, normal
+from tests.graphs import mlp, normal, text
 
-I64 = TensorProto.INT64
 ROWS = 11
 
 
-def embedder() -> Any:
+def embedder() -> onnx.ModelProto:
     """ids [batch, seq], mask [batch, seq], extra [batch, 3] -> [batch, seq, 16]."""
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["e"], name="lookup"),
-        helper.make_node("Cast", ["mask"], ["m"], to=F32),
-        helper.make_node("Unsqueeze", ["m", "last"], ["c"]),
-        helper.make_node("Mul", ["e", "c"], ["y"]),
-        helper.make_node("MatMul", ["extra", "w"], ["z"], name="fc"),
-    ]
+    body = """[lookup] e = Gather (table, ids) m = Cast <to = 1> (mask) c = Unsqueeze (m, last)
+        y = Mul (e, c) [fc] z = MatMul (extra, w)"""
     weights = {"table": normal(ROWS, 16), "w": normal(3, 16), "last": np.array([-1])}
-    both = ["batch", "seq"]
-    inputs = [("ids", I64, both), ("mask", I64, both), ("extra", F32, ["batch", 3])]
-    return build(nodes, inputs, [("y", F32, None), ("z", F32, None)], weights)
+    inputs = "int64[batch, seq] ids, int64[batch, seq] mask, float[batch, 3] extra"
+    return text(body, inputs, "float[] y, float[] z", weights)
 
 
 def test_inputs_that_share_a_dimension_follow_the_one_that_is_given() -> None:
@@ -51,11 +44,8 @@ def test_several_feeds_differ_and_a_seed_gives_the_same_again() -> None:
 
 
 def test_where_nothing_is_random_there_is_one_feed() -> None:
-    nodes = [
-        helper.make_node("Cast", ["mask"], ["m"], to=F32),
-        helper.make_node("MatMul", ["m", "w"], ["y"], name="fc"),
-    ]
-    model = build(nodes, [("mask", I64, ["n", 8])], [("y", F32, None)], {"w": normal(8, 8)})
+    body = "m = Cast <to = 1> (mask) [fc] y = MatMul (m, w)"
+    model = text(body, "int64[n, 8] mask", weights={"w": normal(8, 8)})
     (feed,) = OnnxTarget(model).made_up({"mask": (2, 8)}, 0)
     assert feed["mask"].tolist() == [[1] * 8, [1] * 6 + [0] * 2]
 
@@ -63,7 +53,7 @@ def test_where_nothing_is_random_there_is_one_feed() -> None:
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ({"idz": (1, 2)}, ["'idz'", "no such input", "Did you mean 'ids'"]),
+        ({"idz": (1, 2)}, ["'idz'", "'ids'"]),
         ({"ids": (1, 2, 3)}, ["[1, 2, 3]", "'ids'", "[batch,seq]"]),
         ({"extra": (2, 4)}, ["[2, 4]", "'extra'", "[batch,3]"]),
         ({"ids": (1, 2), "extra": (2, 3)}, ["batch = 2", "'extra'", "'ids' says 1"]),
@@ -73,12 +63,11 @@ def test_where_nothing_is_random_there_is_one_feed() -> None:
 def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(InputDataError) as caught:
         OnnxTarget(embedder()).made_up(shapes, 0)
-    for text in said:
-        assert text in str(caught.value)
+    assert all(text in str(caught.value) for text in said)
 
 
 def test_a_shape_that_the_model_rejects_is_named_with_one_that_it_takes() -> None:
     model = mlp(1, 32)
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "width"
-    with pytest.raises(InputDataError, match=r"not run on x=2x31: it runs on x=8x32, for"):
+    with pytest.raises(InputDataError, match=r"not run on x=2x31: it runs on x=8x32"):
         OnnxTarget(model).made_up({"x": (2, 31)}, 0)
