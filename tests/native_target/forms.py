@@ -62,13 +62,20 @@ def spelt(
 ) -> onnx.ModelProto:
     """A model of nodes or their text; `inputs` are float32 unless a type is before their shape.
 
-    It holds those of the arrays `stored` that its nodes read.
+    It holds those of the arrays `stored` that its nodes read, and that nothing else gives.
     """
     made = nodes_of(nodes) if isinstance(nodes, str) else nodes
-    read = {name for each in made for name in each.input} - set(inputs)
+    given = {name for each in made for name in each.output} | set(inputs)
+    read = {name for each in made for name in each.input} - given
     kept = {name: array for name, array in stored.items() if name in read}
-    typed = {n: s if isinstance(s, tuple) else (FLOAT, s) for n, s in inputs.items()}
+    typed = {n: s if _is_typed(s) else (FLOAT, s) for n, s in inputs.items()}
     return build(made, typed, outputs, kept, opset=opset)
+
+
+def _is_typed(given: Any) -> bool:
+    """Whether it is an element type and a shape, not a shape alone."""
+    pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], int)
+    return pair and (given[1] is None or isinstance(given[1], list | tuple))
 
 
 def convert(model: onnx.ModelProto, folder: Path, **options: Any) -> Converted:

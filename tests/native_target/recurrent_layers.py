@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 
 from octavo.core.recurrent import Gru, Lstm, Recurrent, Rnn
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.onnx import session
-from tests.graphs import FLOAT, INT32, build, convert, node
+from tests.graphs import FLOAT, INT32, Array, Converted, build, node
+from tests.native_target.forms import convert
+from tests.native_target.nodes import options_with
 from tests.onnx.references.recurrent import Weights, reference
 
-Array = npt.NDArray[Any]
 KINDS = ("lstm", "gru", "gru_reset", "tanh", "relu")
 OPS = dict(zip(KINDS, ("LSTM", "GRU", "GRU", "RNN", "RNN"), strict=True))
 CORE = dict(zip(KINDS, Kind, strict=True))
@@ -52,8 +53,7 @@ class Layer:
         shapes = {"W": (rows, self.inputs), "R": (rows, self.hidden), "B": (2 * rows,)}
         for name, shape in shapes.items():
             if name != "B" or self.bias:
-                drawn = r.uniform(-bound, bound, (ways, *shape)).astype(np.float32)
-                self.weights[name] = drawn
+                self.weights[name] = r.uniform(-bound, bound, (ways, *shape)).astype(np.float32)
         self.feeds["X"] = self.turned(self._numbers(r, self.steps, self.batch, self.inputs))
         for name in self.states:
             self.feeds[name] = self.turned(0.5 * self._numbers(r, ways, self.batch, self.hidden))
@@ -82,36 +82,21 @@ class Layer:
 
     def model(self) -> onnx.ModelProto:
         """The float model, sizes of the batch and of time open."""
-        attributes: dict[str, Any] = {"hidden_size": self.hidden, "direction": self.direction}
-        if self.layout:
-            attributes["layout"] = 1
-        if self.clip:
-            attributes["clip"] = self.clip
-        if self.kind == "gru":
-            attributes["linear_before_reset"] = 1
-        if self.kind == "relu":
-            attributes["activations"] = ["Relu"] * self.ways
+        given: dict[str, Any] = {"hidden_size": self.hidden, "direction": self.direction}
+        given |= {"layout": 1} if self.layout else {}
+        given |= {"clip": self.clip} if self.clip else {}
+        given |= {"linear_before_reset": 1} if self.kind == "gru" else {}
+        given |= {"activations": ["Relu"] * self.ways} if self.kind == "relu" else {}
         inputs = ["X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c"]
-        inputs = [n if n in self.feeds or n in self.weights else "" for n in inputs]
-        while not inputs[-1]:
-            inputs.pop()
-        outs = [o if o in self.names else "" for o in self.outs]
-        while not outs[-1]:
-            outs.pop()
+        inputs = _trimmed(n if n in self.feeds or n in self.weights else "" for n in inputs)
+        outs = _trimmed(o if o in self.names else "" for o in self.outs)
         state = ("B", self.ways, self.hidden) if self.layout else (self.ways, "B", self.hidden)
         types: dict[str, Any] = dict.fromkeys(self.states, (FLOAT, state))
-        types["X"] = (
-            FLOAT,
-            ("B" if self.layout else "T", "T" if self.layout else "B", self.inputs),
-        )
+        types["X"] = (FLOAT, (*("BT" if self.layout else "TB"), self.inputs))
         if self.lengths is not None:
             types["sequence_lens"] = (INT32, ("B",))
-        return build(
-            [node(self.op, inputs, outs, name="layer", **attributes)],
-            types,
-            self.names,
-            self.weights,
-        )
+        made = node(self.op, inputs, outs, name="layer", **given)
+        return build([made], types, self.names, self.weights)
 
     def core(self) -> Recurrent:
         """The layer in the kernel core, from the same float weights."""
@@ -201,17 +186,22 @@ def _rounded(w: Array) -> Weights:
     return Weights(np.rint(w / scale[:, None]).astype(np.int8), scale)
 
 
+def _trimmed(names: Iterable[str]) -> list[str]:
+    """Without the empty ones at the end."""
+    found = list(names)
+    while not found[-1]:
+        found.pop()
+    return found
+
+
 def opened(path: Path, threads: int = 1) -> ort.InferenceSession:
     """A session with so many threads."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    return session(path, sess_options=options)
+    return session(path, sess_options=options_with(threads))
 
 
-def native(layer: Layer, folder: Path, **options: Any) -> Any:
+def native(layer: Layer, folder: Path, **options: Any) -> Converted:
     """The converted model, in which the layer is Octavo's operator."""
-    done = convert(layer.model(), folder, target="native", **options)
+    done = convert(layer.model(), folder, **options)
     (found,) = done.proto.graph.node
     assert (found.domain, found.op_type) == ("ai.octavo", layer.op)
     return done

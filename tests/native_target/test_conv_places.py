@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,124 +14,106 @@ from octavo.onnx import inspect
 from octavo.onnx.plan.conv_places import FIRST, GATE, LAST, SEPARABLE, SIGNAL
 from octavo.recipe import FLOAT as FLOAT_SCHEME
 from octavo.recipe import Decision, Kind, Recipe, Rule, Scheme, preset
-from tests.graphs import FLOAT, INT8, build, error, node, values, weight
-from tests.graphs import run as run_float
-from tests.native_target.forms import convert, ours, run
+from tests.graphs import BOOL, FLOAT, INT8, values, weight
+from tests.native_target.forms import agrees, convert, nodes_of, ours, spelt
 
 C = 64
-IMAGE = (FLOAT, [1, C, 12, 12])
+STORED = {
+    "w": weight(C, C, 3, 3, axis=0),
+    "p": weight(C, C, 1, 1, axis=0),
+    "d": weight(C, 1, 3, 3, axis=0),
+    "s": weight(3, C, 3, 3),
+    "m": weight(C, C),
+    "axes": np.array([2, 3]),
+    "w1": weight(C, C, 3),
+}
 
 
-REASONS = (FIRST, GATE, LAST, SEPARABLE, SIGNAL)
+def conv(name: str, x: str, y: str, w: str = "w", more: str = ",pads:1/1/1/1") -> str:
+    return f"{y}=Conv({x},{w},name:{name}{more})"
 
 
-def conv(name: str, x: str, y: str, w: str = "w", **options: Any) -> onnx.NodeProto:
-    return node("Conv", [x, w], [y], name=name, pads=[1, 1, 1, 1], **options)
+def pointwise(name: str, x: str, y: str) -> str:
+    return conv(name, x, y, "p", "")
 
 
-def pointwise(name: str, x: str, y: str) -> onnx.NodeProto:
-    return node("Conv", [x, "p"], [y], name=name)
+def depthwise(name: str, x: str, y: str) -> str:
+    return conv(name, x, y, "d", f",pads:1/1/1/1,group:{C}")
 
 
-def depthwise(name: str, x: str, y: str) -> onnx.NodeProto:
-    return conv(name, x, y, "d", group=C)
-
-
-def model(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str] = ("y",)) -> onnx.ModelProto:
-    read = {name for n in nodes for name in n.input} | {"w", "p"}
-    weights = {
-        "w": weight(C, C, 3, 3, axis=0),
-        "p": weight(C, C, 1, 1, axis=0),
-        "d": weight(C, 1, 3, 3, axis=0),
-        "m": weight(C, C),
-        "axes": np.array([2, 3]),
-    }
-    used = {k: v for k, v in weights.items() if k in read}
-    return build(list(nodes), {"x": IMAGE}, list(outputs), used)
+def model(parts: Any, outputs: Any = ("y",), shape: Any = (1, C, 12, 12)) -> onnx.ModelProto:
+    """A network of statements, or of nodes."""
+    nodes = "; ".join(parts) if isinstance(parts[0], str) else parts
+    return spelt(nodes, {"x": shape}, STORED, outputs)
 
 
 def decisions(made: onnx.ModelProto, **options: Any) -> dict[str, Decision]:
     return {d.layer.name: d for d in inspect(made, target="native", **options).decisions}
 
 
-def left_float(made: onnx.ModelProto) -> dict[str, str]:
-    """The reasons of those that are float, by name."""
+def left_float(*given: Any) -> dict[str, str]:
+    """The reasons of those layers of a `model` that are float, by name."""
+    made = given[0] if isinstance(given[0], onnx.ModelProto) else model(*given)
     return {n: d.reason for n, d in decisions(made).items() if d.scheme.is_float}
 
 
-CHAIN = [conv("a", "x", "1"), node("Relu", ["1"], ["2"]), conv("b", "2", "3"), conv("c", "3", "y")]
+CHAIN = [conv("a", "x", "1"), "2=Relu(1)", conv("b", "2", "3"), conv("c", "3", "y")]
+SQUARE = (1, C, 12, C)
+"""An image whose rows a layer `m` takes."""
+POOLED = ["3=ReduceMean(2,axes:2/3,keepdims:0)", "y=MatMul(3,m,name:behind)"]
+NETWORKS: dict[str, tuple[Any, ...]] = {
+    "a chain": ({"a": FIRST, "c": LAST}, CHAIN),
+    # Two transforms of one signal; heads of different lengths.
+    "all that read the input and all that end": (
+        {"real": FIRST, "imaginary": FIRST, "short": LAST, "long": LAST},
+        [
+            conv("real", "x", "1"),
+            "square=Mul(x,x)",
+            conv("imaginary", "square", "2"),
+            "3=Add(1,2)",
+            conv("body", "3", "4"),
+            conv("short", "4", "y1"),
+            conv("neck", "4", "5"),
+            conv("long", "5", "y2"),
+        ],
+        ["y1", "y2"],
+    ),
+    # A linear layer before makes a convolution no first one; one behind leaves it the last.
+    "layers of other kinds before and behind": (
+        {"b": LAST},
+        ["0=MatMul(x,m,name:before)", conv("a", "0", "1"), conv("b", "1", "2"), *POOLED],
+        ["y"],
+        SQUARE,
+    ),
+    "the only one between linear layers": (
+        {},
+        ["0=MatMul(x,m)", conv("a", "0", "1"), "y=MatMul(1,m)"],
+        ["y"],
+        SQUARE,
+    ),
+}
 
 
-def test_the_first_and_the_last_of_a_chain() -> None:
-    assert left_float(model(CHAIN)) == {"a": FIRST, "c": LAST}
-
-
-def test_all_that_read_the_input_and_all_that_end() -> None:
-    """Two transforms of one signal; heads of different lengths."""
-    nodes = [
-        conv("real", "x", "1"),
-        node("Mul", ["x", "x"], ["square"]),
-        conv("imaginary", "square", "2"),
-        node("Add", ["1", "2"], ["3"]),
-        conv("body", "3", "4"),
-        conv("short", "4", "y1"),
-        conv("neck", "4", "5"),
-        conv("long", "5", "y2"),
-    ]
-    expected = {"real": FIRST, "imaginary": FIRST, "short": LAST, "long": LAST}
-    assert left_float(model(nodes, ["y1", "y2"])) == expected
-
-
-def test_layers_of_other_kinds_before_and_behind() -> None:
-    """A linear layer before makes a convolution no first one; one behind leaves it the last."""
-    nodes = [
-        node("MatMul", ["x", "m"], ["0"], name="m_before"),
-        conv("a", "0", "1"),
-        conv("b", "1", "2"),
-        node("ReduceMean", ["2"], ["3"], axes=[2, 3], keepdims=0),
-        node("MatMul", ["3", "m"], ["y"], name="m_behind"),
-    ]
-    made = model(nodes)
-    made.graph.input[0].type.tensor_type.shape.dim[3].dim_value = C
-    assert left_float(made) == {"b": LAST}
-
-
-def test_the_only_convolution_between_linear_layers_is_neither() -> None:
-    nodes = [
-        node("MatMul", ["x", "m"], ["0"]),
-        conv("a", "0", "1"),
-        node("MatMul", ["1", "m"], ["y"]),
-    ]
-    made = model(nodes)
-    made.graph.input[0].type.tensor_type.shape.dim[3].dim_value = C
-    assert left_float(made) == {}
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_first_and_the_last(network: str) -> None:
+    expected, *given = NETWORKS[network]
+    assert left_float(*given) == expected
 
 
 def test_the_only_one_worth_it_behind_a_small_one() -> None:
     """A classifier of two convolutions: there is nothing else to gain from."""
-    nodes = [
-        depthwise("small", "x", "1"),
-        conv("b", "1", "2"),
-        node("ReduceMean", ["2"], ["3"], axes=[2, 3], keepdims=0),
-        node("MatMul", ["3", "m"], ["y"], name="dense"),
-    ]
-    assert set(left_float(model(nodes))) == {"small"}
+    nodes = [depthwise("small", "x", "1"), conv("b", "1", "2"), *POOLED]
+    assert set(left_float(nodes)) == {"small"}
 
 
-def encoder(linear: int) -> onnx.ModelProto:
-    """Conv a, b as of an audio model, and so many linear layers behind them."""
-    nodes = [conv("a", "x", "1"), conv("b", "1", "v0")]
-    for i in range(linear):
-        nodes.append(node("MatMul", [f"v{i}", "m"], [f"v{i + 1}"], name=f"m{i}"))
-    nodes[-1].output[0] = "y"
-    made = model(nodes)
-    made.graph.input[0].type.tensor_type.shape.dim[3].dim_value = C
-    return made
-
-
-def test_the_stem_of_a_network_of_linear_layers_has_no_last() -> None:
-    assert left_float(encoder(3)) == {"a": FIRST, "b": LAST}
-    assert left_float(encoder(4)) == {"a": FIRST}
+@pytest.mark.parametrize(("linear", "expected"), [(3, {"a": FIRST, "b": LAST}), (4, {"a": FIRST})])
+def test_the_stem_of_a_network_of_linear_layers_has_no_last(
+    linear: int, expected: dict[str, str]
+) -> None:
+    """Convolutions a, b as of an audio model, and so many linear layers behind them."""
+    layers = [f"v{i + 1}=MatMul(v{i},m)" for i in range(linear)]
+    nodes = [conv("a", "x", "1"), conv("b", "1", "v0"), *layers, f"y=Identity(v{linear})"]
+    assert left_float(nodes, ["y"], SQUARE) == expected
 
 
 def test_separable_ones_and_gates() -> None:
@@ -140,21 +121,21 @@ def test_separable_ones_and_gates() -> None:
     nodes = [
         conv("a", "x", "1"),
         depthwise("d1", "1", "2"),
-        node("Relu", ["2"], ["3"]),
+        "3=Relu(2)",
         pointwise("p1", "3", "4"),
         pointwise("plain", "4", "5"),
         depthwise("d2", "5", "6"),
-        node("GlobalAveragePool", ["6"], ["7"]),
+        "7=GlobalAveragePool(6)",
         pointwise("squeeze", "7", "8"),
-        node("Relu", ["8"], ["8r"]),
+        "8r=Relu(8)",
         pointwise("excite", "8r", "8e"),
-        node("Sigmoid", ["8e"], ["9"]),
-        node("Mul", ["6", "9"], ["10"]),
+        "9=Sigmoid(8e)",
+        "10=Mul(6,9)",
         pointwise("p2", "10", "11"),
         conv("dense", "11", "12"),
         conv("last", "12", "y"),
     ]
-    found = left_float(model(nodes))
+    found = left_float(nodes)
     assert {n for n, reason in found.items() if reason == SEPARABLE} == {"p1", "p2"}
     assert {n for n, reason in found.items() if reason == GATE} == {"squeeze", "excite"}
     assert found["a"] == FIRST and found["last"] == LAST
@@ -163,59 +144,43 @@ def test_separable_ones_and_gates() -> None:
 
 def test_what_stays_float_anyway_does_not_make_another_last() -> None:
     """The convolution that ends the network is too small; the last that would be int8 is meant."""
-    small = weight(3, C, 3, 3)
-    made = model([*CHAIN[:3], conv("c", "3", "4"), conv("small", "4", "y", "s")])
-    made.graph.initializer.append(onnx.numpy_helper.from_array(small, "s"))
-    found = left_float(made)
+    found = left_float([*CHAIN[:3], conv("c", "3", "4"), conv("small", "4", "y", "s")])
     assert found["c"] == LAST and "3 outputs" in found["small"]
     assert "b" not in found
 
 
-def vocoder(axes: int) -> onnx.ModelProto:
-    """Conv a, b, c -> ConvTranspose -> d, e, over `axes` axes."""
-    size = [3] * axes
-    nodes = []
-    for i, name in enumerate(["a", "b", "c", "up", "d", "e"]):
-        op, pads = ("ConvTranspose", 0) if name == "up" else ("Conv", 1)
-        y = "y" if name == "e" else str(i + 1)
-        x = "x" if i == 0 else str(i)
-        nodes.append(node(op, [x, "w"], [y], name=name, pads=[pads] * (2 * axes)))
-    return build(nodes, {"x": (FLOAT, [1, C, *[12] * axes])}, ["y"], {"w": weight(C, C, *size)})
-
-
-def test_what_makes_a_raw_signal() -> None:
-    found = left_float(vocoder(1))
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [(1, {"a": FIRST, **dict.fromkeys("bcde", SIGNAL)}), (2, {"a": FIRST, "e": LAST})],
+)
+def test_what_makes_a_raw_signal(axes: int, expected: dict[str, str]) -> None:
+    """Conv a, b, c -> ConvTranspose -> d, e, over so many axes."""
+    w, pads = ("w1", ",pads:1/1") if axes == 1 else ("w", ",pads:1/1/1/1")
+    names = ["a", "b", "c", "up", "d", "e"]
+    places = ["x", *map(str, range(1, 6)), "y"]
+    nodes = [conv(name, places[i], places[i + 1], w, pads) for i, name in enumerate(names)]
+    nodes[3] = f"4=ConvTranspose(3,{w},name:up)"
+    found = left_float(nodes, ["y"], [1, C, *[12] * axes])
     assert found.pop("up")  # there is no rule for it
-    assert found == {"a": FIRST, **dict.fromkeys("bcde", SIGNAL)}
-    pictures = left_float(vocoder(2))
-    assert pictures.pop("up") and pictures == {"a": FIRST, "e": LAST}
-
-
-def in_a_branch() -> onnx.ModelProto:
-    """If(flag) { Conv a, Conv b } behind nothing and before Conv c, Conv d."""
-    then = helper.make_graph(
-        [conv("a", "x", "1"), conv("b", "1", "out")],
-        "then",
-        [],
-        [helper.make_tensor_value_info("out", FLOAT, None)],
-    )
-    other = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["same"])],
-        "else",
-        [],
-        [helper.make_tensor_value_info("same", FLOAT, None)],
-    )
-    branch = helper.make_node("If", ["flag"], ["0"], then_branch=then, else_branch=other)
-    made = model([branch, conv("c", "0", "2"), conv("d", "2", "y")])
-    made.graph.input.append(helper.make_tensor_value_info("flag", onnx.TensorProto.BOOL, []))
-    return made
+    assert found == expected
 
 
 def test_subgraphs_are_part_of_the_way() -> None:
-    assert left_float(in_a_branch()) == {"a": FIRST, "d": LAST}
+    """If(flag) { Conv a, Conv b } behind nothing and before Conv c, Conv d."""
+
+    def branch(name: str, text: str) -> Any:
+        out = [helper.make_tensor_value_info(name, FLOAT, None)]
+        return helper.make_graph(nodes_of(text), name, [], out)
+
+    then = branch("then", f"{conv('a', 'x', '1')}; {conv('b', '1', 'then')}")
+    other = branch("same", "same=Identity(x)")
+    choice = helper.make_node("If", ["flag"], ["0"], then_branch=then, else_branch=other)
+    made = model([choice, *nodes_of(f"{conv('c', '0', '2')}; {conv('d', '2', 'y')}")])
+    made.graph.input.append(helper.make_tensor_value_info("flag", BOOL, []))
+    assert left_float(made) == {"a": FIRST, "d": LAST}
 
 
-ASKED = {
+ASKED: dict[str, Any] = {
     "by type": {"op_types_to_quantize": ["Conv"]},
     "by name": {"nodes_to_quantize": ["a", "b", "c"]},
     "by a rule": {"recipe": Recipe("own", Scheme(), (Rule(Scheme(), kind=Kind.CONV),))},
@@ -227,8 +192,7 @@ def test_whoever_asks_gets_them(tmp_path: Path, how: str) -> None:
     made = model(CHAIN)
     done = convert(made, tmp_path, **ASKED[how])
     assert len(ours(done)) == 3 and not done.report.left_float
-    x = values(1, C, 12, 12)
-    assert error(run(done, {"x": x})[0], run_float(made, {"x": x})[0]) < 3 * INT8
+    agrees(made, done, {"x": values(1, C, 12, 12)}, 3 * INT8)
 
 
 def test_a_rule_for_one_is_followed_and_the_others_stay() -> None:
@@ -239,13 +203,8 @@ def test_a_rule_for_one_is_followed_and_the_others_stay() -> None:
 
 def test_portable_files_have_another_reason() -> None:
     for decision in inspect(model(CHAIN)).decisions:
-        assert decision.scheme.is_float and decision.reason not in (
-            FIRST,
-            GATE,
-            LAST,
-            SEPARABLE,
-            SIGNAL,
-        )
+        assert decision.scheme.is_float
+        assert decision.reason not in (FIRST, GATE, LAST, SEPARABLE, SIGNAL)
 
 
 def test_that_one_is_float_makes_no_other_the_last() -> None:

@@ -10,36 +10,17 @@ import pytest
 
 from octavo.core.kernels import unpack
 from octavo.onnx.operators.gather import reference_native as reference
-from tests.graphs import (
-    FLOAT,
-    FLOAT16,
-    INT32,
-    INT64,
-    Array,
-    Converted,
-    assert_close,
-    build,
-    error,
-    node,
-    weight,
-)
-from tests.graphs import (
-    convert as convert_to,
-)
+from tests import graphs
+from tests.graphs import FLOAT, FLOAT16, INT32, INT64, Array, Converted, assert_close, error, weight
 from tests.graphs import run as run_float
-from tests.native_target.forms import attributes, constant, convert, ours, run
+from tests.native_target.forms import attributes, constant, convert, ours, run, spelt
 from tests.onnx.rules.test_embed_layer_normalization import embed
 
 V, H = 200, 48
 
 
-def gather(w: Array, *, dtype: int = FLOAT, indices: int = INT64, **options: Any) -> Any:
-    return build(
-        [node("Gather", ["t", "i"], ["y"], **options)],
-        {"i": (indices, None)},
-        {"y": (dtype, None)},
-        {"t": w},
-    )
+def gather(w: Array, *, dtype: int = FLOAT, indices: int = INT64) -> Any:
+    return spelt("y=Gather(t,i)", {"i": (indices, None)}, {"t": w}, {"y": (dtype, None)})
 
 
 def picks(*shape: int, dtype: Any = np.int64) -> Array:
@@ -53,107 +34,100 @@ def referred(done: Converted, indices: Array) -> Array:
     found = attributes(layer)
     if found["packed"]:
         q = unpack(q.view(np.uint8).reshape(-1), found["V"], found["D"])
-    return reference(q.reshape(found["V"], *found["shape"]), scale, zero, indices)
+    rows = reference(q.reshape(found["V"], *found["shape"]), scale, zero, indices)
+    return np.asarray(rows, np.float32)
 
 
-@pytest.mark.parametrize("recipe", ["int8", "int8-accurate"])
-@pytest.mark.parametrize("indices", [INT32, INT64])
+@pytest.mark.parametrize(
+    ("indices", "recipe"), [(INT32, "int8"), (INT64, "int8"), (INT64, "int8-accurate")]
+)
 def test_it_computes_its_reference(tmp_path: Path, indices: int, recipe: str) -> None:
     w, i = weight(V, H, axis=0), picks(4, 9, dtype=np.int32 if indices == INT32 else np.int64)
     done = convert(gather(w, indices=indices), tmp_path, recipe=recipe)
     assert done.ops == ["Embedding"]
     (y,) = run(done, {"i": i})
-    assert np.array_equal(y, referred(done, i).astype(np.float32))
+    assert np.array_equal(y, referred(done, i))
     largest = np.abs(w).max(axis=1)[i][..., None]
     assert (np.abs(y - w[i]) <= largest / 254 * 1.02).all()
 
 
 def test_tables_of_a_higher_rank(tmp_path: Path) -> None:
-    w, i = weight(V, 4, 12, axis=0), picks(2, 3)
-    done = convert(gather(w), tmp_path)
-    (y,) = run(done, {"i": i})
+    done = convert(gather(weight(V, 4, 12, axis=0)), tmp_path)
+    (y,) = run(done, {"i": picks(2, 3)})
     assert y.shape == (2, 3, 4, 12)
-    assert np.array_equal(y, referred(done, i).astype(np.float32))
+    assert np.array_equal(y, referred(done, picks(2, 3)))
 
 
 def test_float16_tables(tmp_path: Path) -> None:
-    w, i = weight(V, H, axis=0).astype(np.float16), picks(7)
-    done = convert(gather(w, dtype=FLOAT16), tmp_path)
-    (y,) = run(done, {"i": i})
+    w = weight(V, H, axis=0).astype(np.float16)
+    (y,) = run(convert(gather(w, dtype=FLOAT16), tmp_path), {"i": picks(7)})
     assert y.dtype == np.float16
-    assert error(y, w[i]) < 0.01
+    assert error(y, w[picks(7)]) < 0.01
 
 
 def test_a_table_behind_a_transpose(tmp_path: Path) -> None:
-    w, i = weight(V, H, axis=0), picks(5)
-    model = build(
-        [node("Transpose", ["t"], ["tt"], perm=[1, 0]), node("Gather", ["tt", "i"], ["y"])],
-        {"i": (INT64, None)},
-        ["y"],
-        {"t": np.ascontiguousarray(w.T)},
-    )
+    stored = {"t": weight(V, H, axis=0).T}
+    model = spelt("tt=Transpose(t,perm:1/0); y=Gather(tt,i)", {"i": (INT64, None)}, stored)
     done = convert(model, tmp_path)
     assert done.ops == ["Embedding"]
-    assert np.array_equal(run(done, {"i": i})[0], referred(done, i).astype(np.float32))
+    assert np.array_equal(run(done, {"i": picks(5)})[0], referred(done, picks(5)))
 
 
-def tied(w: Array, *, transposed: bool) -> Any:
+TABLE = {"t": weight(V, H, axis=0), "u": weight(H, V, seed=7)}
+
+
+SAME = "tt=Transpose(t,perm:1/0); y=MatMul(h,tt)"
+
+
+def tied(last: str = SAME) -> Any:
     """A language model's ends: rows of `t` in, products with all of them out."""
-    last = (
-        [node("Transpose", ["t"], ["tt"], perm=[1, 0]), node("MatMul", ["h", "tt"], ["y"])]
-        if transposed
-        else [node("MatMul", ["h", "u"], ["y"])]
-    )
-    return build(
-        [node("Gather", ["t", "i"], ["e"]), node("Relu", ["e"], ["h"]), *last],
-        {"i": (INT64, None)},
-        ["y", "e"],
-        {"t": w} if transposed else {"t": w, "u": weight(H, V, seed=7)},
-    )
+    text = f"e=Gather(t,i); h=Relu(e); {last}"
+    return spelt(text, {"i": (INT64, None)}, TABLE, ["y", "e"])
 
 
 @pytest.mark.parametrize("recipe", ["int8", "int8-accurate"])
 def test_a_table_that_is_an_output_layers_weight_is_stored_once(
     tmp_path: Path, recipe: str
 ) -> None:
-    w, i = weight(V, H, axis=0), picks(3, 5)
-    done = convert(tied(w, transposed=True), tmp_path, recipe=recipe)
-    lookup, linear = (n for n in ours(done))
+    i = picks(3, 5)
+    done = convert(tied(), tmp_path, recipe=recipe)
+    lookup, linear = ours(done)
     assert (lookup.op_type, linear.op_type) == ("Embedding", "Linear")
     assert lookup.input[1:4] == linear.input[1:4]
     assert attributes(lookup)["packed"] == 1
     stored = [t for t in done.proto.graph.initializer if t.name.endswith("_quantized")]
     assert len(stored) == 1
     y, e = run(done, {"i": i})
-    assert np.array_equal(e, referred(done, i).astype(np.float32))
-    wanted = run_float(tied(w, transposed=True), {"i": i})[0]
-    assert_close(y, wanted, 0.025, np.linalg.norm(w, axis=1))
+    assert np.array_equal(e, referred(done, i))
+    assert_close(y, run_float(tied(), {"i": i})[0], 0.025, np.linalg.norm(TABLE["t"], axis=1))
     assert sum("stored once" in note for o in done.report.layers for note in o.notes) == 1
 
 
-def test_a_table_beside_another_output_layer_keeps_its_rows(tmp_path: Path) -> None:
-    done = convert(tied(weight(V, H, axis=0), transposed=False), tmp_path)
+@pytest.mark.parametrize(
+    ("last", "options"),
+    [
+        ("y=MatMul(h,u)", {}),
+        ("tt=Transpose(t,perm:1/0); y=MatMul(h,tt)", {"nodes_to_exclude": ["y_node"]}),
+    ],
+    ids=["another output layer", "an output layer that stays float"],
+)
+def test_a_table_beside_another_layer_keeps_its_rows(
+    tmp_path: Path, last: str, options: dict[str, Any]
+) -> None:
+    done = convert(tied(last), tmp_path, **options)
     (lookup,) = (n for n in ours(done) if n.op_type == "Embedding")
-    assert attributes(lookup)["packed"] == 0
-
-
-def test_an_output_layer_that_stays_float_shares_nothing(tmp_path: Path) -> None:
-    model = tied(weight(V, H, axis=0), transposed=True)
-    done = convert(model, tmp_path, nodes_to_exclude=["y_node"])
-    (lookup,) = ours(done)
     assert attributes(lookup)["packed"] == 0
 
 
 def test_the_integers_are_those_of_the_portable_target(tmp_path: Path) -> None:
     model = gather(weight(V, H, axis=0))
-    native, portable = convert(model, tmp_path), convert_to(model, tmp_path)
+    native, portable = convert(model, tmp_path), graphs.convert(model, tmp_path)
     (layer,) = ours(native)
     (picked,) = (n for n in portable.proto.graph.node if n.name == "y_node")
     assert np.array_equal(constant(native, layer.input[1]), constant(portable, picked.input[0]))
 
 
-@pytest.mark.parametrize("opset", [11, 17])
-@pytest.mark.parametrize("recipe", ["int8", "int8-accurate"])
+@pytest.mark.parametrize(("opset", "recipe"), [(11, "int8"), (17, "int8-accurate")])
 def test_tables_inside_embed_layer_normalization(tmp_path: Path, opset: int, recipe: str) -> None:
     model, feeds = embed(opset=opset)
     done = convert(model, tmp_path, recipe=recipe)
@@ -164,12 +138,9 @@ def test_tables_inside_embed_layer_normalization(tmp_path: Path, opset: int, rec
     assert np.array_equal(actual[1], expected[1])
 
 
-def test_small_tables_stay_float(tmp_path: Path) -> None:
+def test_tables_that_have_no_operator_of_ours(tmp_path: Path) -> None:
+    """Small ones stay float; one scale for all keeps the portable form."""
     done = convert(gather(weight(8, 8)), tmp_path, allow_nothing=True)
-    assert "below 16384 there is nothing to win" in done.report.layers[0].reason
-
-
-def test_one_scale_for_all_keeps_the_portable_form(tmp_path: Path) -> None:
+    assert "below 16384" in done.report.layers[0].reason
     done = convert(gather(weight(V, H)), tmp_path, per_channel=False)
-    assert not ours(done)
-    assert done.report.layers[0].quantized
+    assert not ours(done) and done.report.layers[0].quantized

@@ -1,80 +1,64 @@
-"""Gated layers, wide layers that are taken apart, and the numbers that tell where."""
+"""Gated layers, wide layers that are taken apart, layers over flat rows, and sizes as constants."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
-from octavo.graph.rewrite import fold_sizes, gates, split_columns
-from octavo.onnx import convert_target, session
-from tests.graphs import (
-    FLOAT,
-    INT8,
-    Converted,
-    build,
-    convert,
-    error,
-    run,
-    values,
-    weight,
-)
-from tests.native_target.spelling import nodes_of
+from octavo.graph.rewrite import flat_rows, fold_sizes, gates, packed_heads, split_columns
+from octavo.onnx import convert_target
+from tests.graphs import INT8, Array, Converted, assert_close, values, weight
+from tests.graphs import run as run_float
+from tests.native_target.forms import agrees, attributes, convert, ours, run, spelt
 
-K, N = 48, 40
-STORED = {
+K, N, D = 48, 40, 8
+PARTS, HEADS = 3, 4
+NUMBERS = {"half": 0.5, "one": 1.0, "root2": 2**0.5}
+INTEGERS: dict[str, Any] = {f"i{n}": [n] for n in (0, 1, 2, 3, 10, 32, 40, 64, 80, 96)}
+INTEGERS |= {"s0": 0, "s1": 1, "s2": 2, "slast": -1, "last": [-1], "third": [-3]}
+INTEGERS |= {"far": [2**31 - 1], "sizes": [40, 40], "qkv": [64, 16, 16], "ones": [1, 1, 1]}
+INTEGERS |= {"rows": [-1, K], "other_rows": [-1, K // 2], "n": [N], "k": [K], "half_n": [N // 2]}
+INTEGERS |= {"shape": [0, 0, PARTS, HEADS, D], "rest": [0, 0, PARTS, -1, D]}
+INTEGERS |= {"other": [0, 0, HEADS, PARTS, D], "wider": [2, 3, PARTS, HEADS, -1]}
+INTEGERS |= {"tail": [PARTS, HEADS, D]}
+STORED: dict[str, Array] = {
     "w": weight(K, N, seed=1, spread=False),
     "v": weight(K, N, seed=2, spread=False),
-    "o": weight(N, K, seed=3, spread=False),
+    "square": weight(K, K, seed=3, spread=False),
     "wide": weight(K, 2 * N, seed=4, spread=False),
-    "three": weight(K, 96, seed=5, spread=False),
-    "c": values(2 * N, seed=6),
+    "three": weight(K, PARTS * HEADS * D, seed=5, spread=False),
     "narrow": weight(K, 8, seed=7, spread=False),
+    "short": weight(K // 2, N, seed=4, spread=False),
+    "c": values(2 * N, seed=6),
     "b": values(N, seed=8),
     "d": values(N, seed=9),
-    "half": np.array(0.5, np.float32),
-    "one": np.array(1, np.float32),
-    "root2": np.array(2**0.5, np.float32),
-    **{f"i{n}": np.array([n], np.int64) for n in (0, 1, 2, 10, 32, 40, 64, 80, 96)},
-    "last": np.array([-1], np.int64),
-    "s2": np.array(2, np.int64),
-    "s1": np.array(1, np.int64),
-    "far": np.array([2**31 - 1], np.int64),
-    "sizes": np.array([40, 40], np.int64),
-    "qkv": np.array([64, 16, 16], np.int64),
+    "e3": values(PARTS * HEADS * D, seed=4),
+    **{name: np.array(number, np.float32) for name, number in NUMBERS.items()},
+    **{name: np.array(number, np.int64) for name, number in INTEGERS.items()},
 }
 
 
-def model(text: str, outputs: Sequence[str] = ("y",), opset: int = 17) -> onnx.ModelProto:
-    nodes = nodes_of(text)
-    read = {name for each in nodes for name in each.input}
-    stored = {name: a for name, a in STORED.items() if name in read}
-    return build(nodes, {"x": (FLOAT, ["b", "s", K])}, list(outputs), stored, opset=opset)
+def model(text: str, outputs: Any = ("y",)) -> onnx.ModelProto:
+    return spelt(text, {"x": ["b", "s", K]}, STORED, outputs)
 
 
 def check(given: onnx.ModelProto, folder: Path) -> Converted:
     """Converts, and compares with the float model in both targets."""
-    converted = convert(given, folder, target="native")
+    converted = convert(given, folder)
     portable = folder / "portable.onnx"
-    convert_target(converted.path, portable, to="portable")
-    feeds = {"x": values(2, 5, K)}
-    wanted = run(given, feeds)
+    convert_target(converted.path, portable, to="portable", verify=False)
     for path in (converted.path, portable):
-        for a, b in zip(session(path).run(None, feeds), wanted, strict=True):
-            assert a.shape == b.shape and error(a, b) < 1.5 * INT8
+        agrees(given, path, {"x": values(2, 6, K)}, 1.5 * INT8)
     return converted
 
 
 def activation(converted: Converted, op: str = "GatedLinear") -> str:
-    (found,) = (n for n in converted.proto.graph.node if n.op_type == op)
-    return next(
-        helper.get_attribute_value(a).decode() for a in found.attribute if a.name == "activation"
-    )
+    (found,) = (n for n in ours(converted) if n.op_type == op)
+    return str(attributes(found)["activation"])
 
 
 GATES = {
@@ -180,11 +164,13 @@ def test_another_use_of_the_columns_stays(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_taken_over_is_stated() -> None:
-    y = values(3, 8)
+    x, y = values(2, 3, 4), values(3, 8)
     left, right = split_columns.reference(y, [range(5), range(5, 8)])
     assert np.array_equal(left, y[:, :5]) and np.array_equal(right, y[:, 5:])
     assert np.array_equal(gates.reference(y, 2 * y), y.astype(np.float64) * (2 * y))
     assert fold_sizes.reference((2, 5, 64), 2, 2) == 32
+    w = y[:, :4].T
+    np.testing.assert_allclose(flat_rows.reference(x, w), x.astype(np.float64) @ w)
 
 
 SIZES = {
@@ -200,16 +186,91 @@ SIZES = {
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_that_never_change_are_constants(name: str, tmp_path: Path) -> None:
     text, wanted = SIZES[name]
-    given = model(f"h=MatMul(x,three); z=Shape(h); {text}", ("h", "y"))
-    converted = convert(given, tmp_path, target="native")
+    converted = convert(model(f"h=MatMul(x,three); z=Shape(h); {text}", ("h", "y")), tmp_path)
     assert sorted(converted.ops) == ["Cast", "Linear"]
-    found = session(converted.path).run(["y"], {"x": values(2, 5, K)})[0]
-    assert found.tolist() == wanted
+    assert run(converted, {"x": values(2, 5, K)}, ["y"])[0].tolist() == wanted
 
 
 def test_sizes_that_change_are_computed(tmp_path: Path) -> None:
-    given = model("h=MatMul(x,three); z=Shape(h); n=Gather(z,i1); y=Cast(n,to:1)", ("h", "y"))
-    converted = convert(given, tmp_path, target="native")
+    text = "h=MatMul(x,three); z=Shape(h); n2=Gather(z,i1); y=Cast(n2,to:1)"
+    converted = convert(model(text, ("h", "y")), tmp_path)
     for s in (5, 7):
-        feeds: dict[str, Any] = {"x": values(2, s, K)}
-        assert session(converted.path).run(["y"], feeds)[0].tolist() == [s]
+        assert run(converted, {"x": values(2, s, K)}, ["y"])[0].tolist() == [s]
+
+
+FLAT = "z=Shape(x); g=Gather(z,s0); h=Gather(z,s1); a=Unsqueeze(g,i0); e=Unsqueeze(h,i0); "
+TAKEN = {
+    "both sizes": f"{FLAT} f=Reshape(x,rows); l=Gemm(f,w,b); s=Concat(a,e,n,axis:0); "
+    "r=Reshape(l,s); y=Relu(r)",
+    "a rest": "z=Shape(x); g=Gather(z,s0); a=Unsqueeze(g,i0); f=Reshape(x,rows); l=Gemm(f,w,b); "
+    "s=Concat(a,last,n,axis:0); r=Reshape(l,s); y=Relu(r)",
+    "a residual": f"{FLAT} f=Reshape(x,rows); l=MatMul(f,square); s=Concat(a,e,k,axis:0); "
+    "r=Reshape(l,s); y=Add(r,x)",
+}
+LEFT = {
+    "sizes in another order": f"{FLAT} f=Reshape(x,rows); l=Gemm(f,w,b); s=Concat(e,a,n,axis:0); "
+    "r=Reshape(l,s); y=Relu(r)",
+    "rows of other elements": f"{FLAT} f=Reshape(x,other_rows); l=MatMul(f,short); "
+    "s=Concat(a,last,n,axis:0); r=Reshape(l,s); y=Relu(r)",
+    "parted columns": f"{FLAT} f=Reshape(x,rows); l=Gemm(f,w,b); "
+    "s=Concat(a,e,i2,half_n,axis:0); r=Reshape(l,s); y=Relu(r)",
+    "another reader": f"{FLAT} f=Reshape(x,rows); l=Gemm(f,w,b); s=Concat(a,e,n,axis:0); "
+    "r=Reshape(l,s); p=Relu(r); m=ReduceMax(l,keepdims:0); y=Add(p,m)",
+}
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *LEFT])
+def test_layers_over_flat_rows_take_in_what_is_behind_their_reshapes(
+    name: str, tmp_path: Path
+) -> None:
+    """As GPT-2 has them."""
+    given = model((TAKEN | LEFT)[name])
+    converted = convert(given, tmp_path)
+    assert converted.ops == ["Linear"] if name in TAKEN else "Reshape" in converted.ops
+    for shape in ((2, 5, K), (3, 1, K)):
+        agrees(given, converted, {"x": values(*shape)}, 1.5 * INT8)
+
+
+SPLIT = "a|d2|e=Split(h,ones,axis:2); q=Squeeze(a,i2); k=Squeeze(d2,i2); v=Squeeze(e,i2)"
+TURNED = "t=Transpose(h,perm:2/0/3/1/4); "
+PACKED = {
+    "split": f"h=Reshape(y,shape); {SPLIT}",
+    "split from the end": f"h=Reshape(y,rest); {SPLIT}".replace("axis:2", "axis:-3").replace(
+        "i2)", "third)"
+    ),
+    "computed sizes": f"z=Shape(x); g=Slice(z,i0,i2); u=Concat(g,tail,axis:0); h=Reshape(y,u); "
+    f"{SPLIT}",
+    "slices": "h=Reshape(y,shape); a=Slice(h,i0,i1,i2); d2=Slice(h,i1,i2,i2,i1); "
+    "e=Slice(h,i2,i3,third); q=Squeeze(a,i2); k=Squeeze(d2,i2); v=Squeeze(e,i2)",
+    "gathers": "h=Reshape(y,shape); q=Gather(h,s0,axis:2); k=Gather(h,s1,axis:2); "
+    "v=Gather(h,slast,axis:2)",
+    "parts first": f"h=Reshape(y,shape); {TURNED} q=Gather(t,s0,axis:0); k=Gather(t,s1,axis:0); "
+    "v=Gather(t,s2,axis:0)",
+}
+UNPACKED = {
+    "heads first": f"h=Reshape(y,other); {SPLIT}".replace("axis:2", "axis:3").replace("i2", "i3"),
+    "one part twice": "h=Reshape(y,shape); q=Gather(h,s0,axis:2); k=Gather(h,s1,axis:2); "
+    "v=Gather(h,s1,axis:2)",
+    "two rows as one": f"h=Reshape(y,wider); {SPLIT}",
+}
+
+
+@pytest.mark.parametrize("form", [*PACKED, *UNPACKED])
+def test_a_layer_for_queries_keys_and_values_becomes_one_for_each(
+    form: str, tmp_path: Path
+) -> None:
+    """Where it is parted after its heads."""
+    text = f"m=MatMul(x,three); y=Add(m,e3); {(PACKED | UNPACKED)[form]}"
+    given, x = model(text, ("q", "k", "v")), values(2, 6, K)
+    done = convert(given, tmp_path)
+    exact = run_float(given, {"x": x})
+    for theirs, found in zip(exact, run(done, {"x": x}), strict=True):
+        assert_close(found, theirs, INT8)
+    if form in UNPACKED:
+        assert "GroupedLinear" not in done.ops and done.ops.count("Linear") == 1
+        return
+    assert "GroupedLinear" in done.ops and not {"Split", "Squeeze"} & set(done.ops)
+    stated = packed_heads.reference(x @ STORED["three"] + STORED["e3"], PARTS, HEADS)
+    for theirs, part in zip(exact, stated, strict=True):
+        same = part.swapaxes(1, 2) if form == "parts first" else part
+        np.testing.assert_allclose(theirs, same, rtol=1e-4, atol=1e-4)

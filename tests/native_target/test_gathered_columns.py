@@ -2,63 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
 
 from octavo.graph.rewrite.gathered_columns import LEAST_COLUMNS, reference
-from octavo.onnx import session
-from tests.graphs import (
-    FLOAT,
-    INT8,
-    Array,
-    Converted,
-    build,
-    convert,
-    error,
-    node,
-    run,
-    values,
-    weight,
-)
+from tests.graphs import INT64, Array, Converted, values, weight
+from tests.native_target.forms import agrees, convert, spelt
 
 K, ROWS = 48, 2 * LEAST_COLUMNS
-LIMITS = {"zero": np.array(0), "most": np.array(ROWS - 1)}
 STORED: dict[str, Array] = {
-    **LIMITS,
     "w": weight(K, K, spread=False),
     "table": values(1, ROWS, K, seed=6),
-    "shape": np.array([1, ROWS, K]),
+    "zero": np.array(0),
+    "most": np.array(ROWS - 1),
     "one": np.array([0]),
     "repeats": np.array([1, 1]),
     "axis": np.array([0]),
 }
-CLIPPED = node("Clip", ["index", "zero", "most"], ["i"])
-BATCHES = [  # the table as often as there are batches, as DeBERTa has it
-    node("Shape", ["x"], ["xs"]),
-    node("Gather", ["xs", "one"], ["batch"], axis=0),
-    node("Concat", ["batch", "repeats"], ["times"], axis=0),
-    node("Sin", ["table"], ["sines"]),
-    node("Tile", ["sines", "times"], ["tables"]),
-    node("Transpose", ["tables"], ["t"], perm=[0, 2, 1]),
-]
-LAYERS = [node("MatMul", ["x", "w"], ["h"]), *BATCHES, node("MatMul", ["h", "t"], ["p"])]
-GATHERED = node("GatherElements", ["p", "i"], ["y"], axis=-1)
+CLIPPED = "i=Clip(index,zero,most)"
+LAYERS = (  # the table as often as there are batches, as DeBERTa has it
+    "h=MatMul(x,w); xs=Shape(x); batch=Gather(xs,one,axis:0); "
+    "times=Concat(batch,repeats,axis:0); sines=Sin(table); tables=Tile(sines,times); "
+    "t=Transpose(tables,perm:0/2/1); p=MatMul(h,t)"
+)
+GATHERED = "y=GatherElements(p,i,axis:-1)"
 
 
-def model(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str] = ("y",)) -> onnx.ModelProto:
-    read = {name for n in nodes for name in n.input}
-    stored = {name: array for name, array in STORED.items() if name in read}
-    inputs: dict[str, Any] = {
-        "x": (FLOAT, ["b", "r", K]),
-        "index": (TensorProto.INT64, ["b", "r", "j"]),
-    }
-    return build(nodes, inputs, list(outputs), stored)
+def model(*parts: str, outputs: Any = ("y",)) -> onnx.ModelProto:
+    inputs = {"x": ["b", "r", K], "index": (INT64, ["b", "r", "j"])}
+    return spelt("; ".join([LAYERS, *parts]), inputs, STORED, outputs)
 
 
 def feeds(low: int, high: int, columns: int = 9) -> dict[str, Array]:
@@ -68,7 +44,7 @@ def feeds(low: int, high: int, columns: int = 9) -> dict[str, Array]:
 
 def sliced(converted: Converted) -> bool:
     """Whether the table is."""
-    return any(n.op_type == "Slice" for n in converted.proto.graph.node)
+    return "Slice" in converted.ops
 
 
 def test_what_is_taken_over_is_stated() -> None:
@@ -77,53 +53,44 @@ def test_what_is_taken_over_is_stated() -> None:
     np.testing.assert_allclose(reference(x, table, index), exact, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(3, 20), (0, ROWS), (ROWS - 1, ROWS), (-50, 2 * ROWS), (7, 8)]
-)
-def test_the_columns_that_are_read_are_computed(low: int, high: int, tmp_path: Path) -> None:
-    given = model([*LAYERS, CLIPPED, GATHERED])
-    converted = convert(given, tmp_path, target="native")
+def test_the_columns_that_are_read_are_computed(tmp_path: Path) -> None:
+    given = model(CLIPPED, GATHERED)
+    converted = convert(given, tmp_path)
     assert sliced(converted)
-    for feed in (feeds(low, high), feeds(low, high, columns=0)):
-        y, exact = session(converted.path).run(None, feed)[0], run(given, feed)[0]
-        assert y.shape == exact.shape
-        assert not y.size or error(y, exact) < INT8
+    for low, high in [(3, 20), (0, ROWS), (ROWS - 1, ROWS), (-50, 2 * ROWS), (7, 8)]:
+        for columns in (9, 0):
+            agrees(given, converted, feeds(low, high, columns))
 
 
 def test_indices_may_be_expanded(tmp_path: Path) -> None:
     """A row of indices for all batches and rows; the table is sliced before it is repeated."""
-    views = [
-        node("Gather", ["index", "zero"], ["first"], axis=0),
-        node("Clip", ["first", "zero", "most"], ["clipped"]),
-        node("Unsqueeze", ["clipped", "axis"], ["row"]),
-        node("Shape", ["index"], ["all"]),
-        node("Expand", ["row", "all"], ["i"]),
-    ]
-    given, feed = model([*LAYERS, *views, GATHERED]), feeds(30, 60)
-    converted = convert(given, tmp_path, target="native")
+    views = (
+        "first=Gather(index,zero,axis:0); clipped=Clip(first,zero,most); "
+        "row=Unsqueeze(clipped,axis); all=Shape(index); i=Expand(row,all)"
+    )
+    given = model(views, GATHERED)
+    converted = convert(given, tmp_path)
     made = {n.output[0]: n for n in converted.proto.graph.node}
     (tile,) = (n for n in made.values() if n.op_type == "Tile")
     assert made[tile.input[0]].op_type == "Slice"
-    assert error(session(converted.path).run(None, feed)[0], run(given, feed)[0]) < INT8
+    agrees(given, converted, feeds(30, 60))
 
 
-@pytest.mark.parametrize("what", ["negative", "read elsewhere", "another axis", "few columns"])
+OTHERS: dict[str, list[str]] = {
+    "negative": ["y=GatherElements(p,index,axis:-1)"],  # counts from the end
+    "read elsewhere": [CLIPPED, GATHERED, "z=Relu(p)"],
+    "another axis": [CLIPPED, "y=GatherElements(p,i,axis:1)"],
+    "few columns": [CLIPPED, GATHERED],
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
 def test_other_products_stay_whole(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nodes, outputs, feed = [*LAYERS, CLIPPED, GATHERED], ["y"], feeds(0, 5)
-    if what == "negative":  # counts from the end
-        nodes, feed = (
-            [*LAYERS, node("GatherElements", ["p", "index"], ["y"], axis=-1)],
-            feeds(-9, 9),
-        )
-    elif what == "read elsewhere":
-        nodes, outputs = [*nodes, node("Relu", ["p"], ["z"])], ["y", "z"]
-    elif what == "another axis":
-        nodes = [*LAYERS, CLIPPED, node("GatherElements", ["p", "i"], ["y"], axis=1)]
-    else:
+    if what == "few columns":
         monkeypatch.setattr("octavo.graph.rewrite.gathered_columns.LEAST_COLUMNS", ROWS + 1)
-    given = model(nodes, outputs)
-    converted = convert(given, tmp_path, target="native")
+    given = model(*OTHERS[what], outputs=("y", "z") if what == "read elsewhere" else ("y",))
+    converted = convert(given, tmp_path)
     assert not sliced(converted)
-    assert error(session(converted.path).run(None, feed)[0], run(given, feed)[0]) < INT8
+    agrees(given, converted, feeds(-9, 9) if what == "negative" else feeds(0, 5))

@@ -23,8 +23,6 @@ from tests.native_target.nodes import REFUSALS, opened
 from tests.native_target.nodes import run as run_one
 
 formats = pytest.mark.parametrize("fmt", [f for f in WeightFormat if f.group], ids=str)
-    "fmt", [f for f in WeightFormat if f.group], ids=lambda f: f.value
-)
 
 
 def weight(fmt: WeightFormat, n: int, k: int, seed: int = 0) -> GroupedWeight:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,17 +16,11 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
+from tests import fresh
 from tests.core.layers import random_layer
-from tests.graphs import save
-from tests.native_target.child import run_child
-from tests.native_target.support import (
-    grouped_model,
-    linear_model,
-    model_of,
-    opened,
-    options_with,
-    stored,
-)
+from tests.core.statement import Layer
+from tests.graphs import FLOAT, save
+from tests.native_target.nodes import grouped_model, linear_model, opened, options_with
 
 # Wide enough that two threads share the work, by rows and by columns.
 LAYER = random_layer(768, 512, activation="gelu")
@@ -36,7 +32,9 @@ def two_layers() -> onnx.ModelProto:
     model = linear_model(LAYER, ["b", "s", 512], out=["b", "s", 768])
     grouped = grouped_model([random_layer(n, 512, seed=n) for n in (640, 33)], ["b", "s", 512])
     for name in ("y0", "y1"):
-        model.graph.output.append(helper.make_tensor_value_info(name, 1, ["b", "s", None]))
+        output = helper.make_tensor_value_info(name, FLOAT, ["b", "s", None])
+        model.graph.output.append(output)
+    grouped.graph.node[0].name = "grouped"
     model.graph.node.extend(grouped.graph.node)
     model.graph.initializer.extend(grouped.graph.initializer)
     return model
@@ -57,52 +55,39 @@ def same(found: list[Any], expected: list[np.ndarray]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def configured(change: Callable[[ort.SessionOptions], None]) -> ort.SessionOptions:
-    options = options_with(threads=2)
-    change(options)
-    return options
-
-
-def no_spinning(options: ort.SessionOptions) -> None:
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-
-
-def side_by_side(options: ort.SessionOptions) -> None:
-    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.inter_op_num_threads = 2
-
-
-def no_arena(options: ort.SessionOptions) -> None:
-    options.enable_cpu_mem_arena = False
-
-
-def no_memory_pattern(options: ort.SessionOptions) -> None:
-    options.enable_mem_pattern = False
-
-
-def no_optimization(options: ort.SessionOptions) -> None:
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-
-
-KINDS = {
-    "one": lambda o: setattr(o, "intra_op_num_threads", 1),
-    "two": lambda o: setattr(o, "intra_op_num_threads", 2),
-    "four": lambda o: setattr(o, "intra_op_num_threads", 4),
-    "as-many-as-there-are": lambda o: setattr(o, "intra_op_num_threads", 0),
-    "no-spinning": no_spinning,
-    "side-by-side": side_by_side,
-    "no-arena": no_arena,
-    "no-memory-pattern": no_memory_pattern,
-    "no-optimization": no_optimization,
+Options = dict[str, Any]
+KINDS: dict[str, tuple[Options, Options]] = {
+    "one": ({"intra_op_num_threads": 1}, {}),
+    "two": ({}, {}),
+    "four": ({"intra_op_num_threads": 4}, {}),
+    "as-many-as-there-are": ({"intra_op_num_threads": 0}, {}),
+    "no-spinning": ({}, {"session.intra_op.allow_spinning": "0"}),
+    "side-by-side": (
+        {"execution_mode": ort.ExecutionMode.ORT_PARALLEL, "inter_op_num_threads": 2},
+        {},
+    ),
+    "no-arena": ({"enable_cpu_mem_arena": False}, {}),
+    "no-memory-pattern": ({"enable_mem_pattern": False}, {}),
+    "no-optimization": (
+        {"graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL},
+        {},
+    ),
 }
+"""Options of a session, and entries of its configuration."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_session_gives_the_same_bits(
     kind: str, expected: list[list[np.ndarray]]
 ) -> None:
-    session = opened(two_layers(), options=configured(KINDS[kind]))
-    for _ in range(20):
+    options = options_with(threads=2)
+    attributes, entries = KINDS[kind]
+    for name, value in attributes.items():
+        setattr(options, name, value)
+    for name, value in entries.items():
+        options.add_session_config_entry(name, value)
+    session = opened(two_layers(), options=options)
+    for _ in range(5):
         for feed, wanted in zip(feeds(), expected, strict=True):
             assert same(session.run(None, feed), wanted)
 
@@ -133,24 +118,22 @@ def hammer(
     return wrong
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_eight_threads_over_one_session(threads: int, expected: list[list[np.ndarray]]) -> None:
-    assert hammer([opened(two_layers(), threads)], expected, 8, 250) == []
-
-
-def test_eight_threads_over_two_sessions_of_one_registration(
-    expected: list[list[np.ndarray]],
-) -> None:
+def of_one_registration() -> list[ort.InferenceSession]:
     options = options_with(threads=2)
-    sessions = [opened(two_layers(), options=options) for _ in range(2)]
-    assert hammer(sessions, expected, 8, 125) == []
+    return [opened(two_layers(), options=options) for _ in range(2)]
 
 
-def test_eight_threads_over_sessions_with_other_numbers_of_threads(
-    expected: list[list[np.ndarray]],
-) -> None:
-    sessions = [opened(two_layers(), threads) for threads in (1, 2, 4)]
-    assert hammer(sessions, expected, 8, 125) == []
+SESSIONS: dict[str, Callable[[], list[ort.InferenceSession]]] = {
+    "one of one thread": lambda: [opened(two_layers(), 1)],
+    "one of two threads": lambda: [opened(two_layers(), 2)],
+    "two of one registration": of_one_registration,
+    "of other numbers of threads": lambda: [opened(two_layers(), n) for n in (1, 2, 4)],
+}
+
+
+@pytest.mark.parametrize("sessions", SESSIONS)
+def test_eight_threads_over_sessions(sessions: str, expected: list[list[np.ndarray]]) -> None:
+    assert hammer(SESSIONS[sessions](), expected, 8, 60) == []
 
 
 def test_sessions_open_and_close_beside_others_that_run(expected: list[list[np.ndarray]]) -> None:
@@ -164,7 +147,7 @@ def test_sessions_open_and_close_beside_others_that_run(expected: list[list[np.n
 
     opener = threading.Thread(target=open_and_close)
     opener.start()
-    wrong += hammer([steady], expected, 4, 100)
+    wrong += hammer([steady], expected, 4, 50)
     over.set()
     opener.join()
     assert wrong == []
@@ -174,9 +157,10 @@ PINNED = """
 import os, sys, threading, time
 import numpy as np
 import onnxruntime as ort
-from tests.native_target.support import options_with
+from octavo.onnx.session import session_options
 
-options = options_with(threads=2)
+options = session_options()
+options.intra_op_num_threads = 2
 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of the calling thread alone
@@ -204,7 +188,7 @@ def test_a_caller_that_keeps_to_one_processor_has_the_others_work(tmp_path: Path
 
     How much they get to do depends on what else the machine runs; that they are woken does not.
     """
-    (found,) = run_child(PINNED, str(save(two_layers(), tmp_path / "m.onnx")))
+    found = fresh.python(PINNED, save(two_layers(), tmp_path / "m.onnx")).stdout
     assert int(found) >= 10
 
 
@@ -224,36 +208,40 @@ def test_threads_that_all_sessions_share(tmp_path: Path, expected: list[list[np.
     script = """
 import sys
 import numpy as np, onnxruntime as ort
-from tests.native_target.support import opened, options_with
-from pathlib import Path
+from octavo.onnx.session import session_options
 ort.set_global_thread_pool_sizes(2, 1)
-options = options_with(threads=0)
+options = session_options()
 options.use_per_session_threads = False
-session = opened(Path(sys.argv[1]), options=options)
+session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 with np.load(sys.argv[2]) as stored:
     x, *expected = (stored[f"arr_{i}"] for i in range(len(stored.files)))
 for _ in range(50):
     for a, b in zip(session.run(None, {"x": x}), expected, strict=True):
         assert np.array_equal(a, b)
 """
-    run_child(script, str(path), str(tmp_path / "x.npz"))
+    fresh.python(script, path, tmp_path / "x.npz")
 
 
-# --- memory ---------------------------------------------------------------------------------------
+def measured(script: str, *arguments: str | Path) -> int:
+    """The bytes that a Python of its own, which has imported nothing before, prints."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, cwd=fresh.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
 
 RESIDENT = """
 import gc, os, sys
 from pathlib import Path
 import numpy as np
-from tests.native_target.nodes import REFUSALS
-from tests.native_target.support import opened, options_with
+from tests.native_target.nodes import REFUSALS, opened, options_with
 
 def resident():
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 path, kind, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-x = np.ones((3, 32, 512), np.float32)
+x = np.ones((3, 16, 256), np.float32)
 options = options_with(threads=2)
 if kind == "no-arena":
     options.enable_cpu_mem_arena = False
@@ -262,7 +250,7 @@ session = opened(path, options=options)
 def once(i):
     if kind == "refused":
         try:
-            session.run(None, {"x": np.ones((1, 1, 511), np.float32)})
+            session.run(None, {"x": np.ones((1, 1, 255), np.float32)})
         except REFUSALS:
             return
         raise SystemExit("it was not refused")
@@ -271,7 +259,7 @@ def once(i):
     elif kind == "register":
         opened(path, threads=1)
     else:
-        session.run(None, {"x": x[:, : 1 + i % 32]})
+        session.run(None, {"x": x[:, : 1 + i % 16]})
 
 for i in range(times // 4):
     once(i)
@@ -302,35 +290,29 @@ print(least)
     ],
 )
 def test_memory_does_not_grow(tmp_path: Path, kind: str, times: int, bytes_each: int) -> None:
-    model = linear_model(LAYER, ["b", "s", "k"])
+    model = linear_model(random_layer(256, 256, activation="gelu"), ["b", "s", "k"])
     path = save(model, tmp_path / "m.onnx", external="w")
     # A page here and there is the allocators'; a session's arena or weight would be megabytes.
     most = times * bytes_each + (1 << 20)
-    (grown,) = run_child(RESIDENT, str(path), kind, str(times), str(most))
-    assert int(grown) < most
+    assert measured(RESIDENT, path, kind, str(times), str(most)) < most
 
 
-def test_a_weight_is_mapped_not_copied(tmp_path: Path) -> None:
-    """A session over 64 MiB of external weights takes a fraction of that for itself."""
-    layer = random_layer(8192, 8192)
-    arrays, digest = stored(layer)
-    node = helper.make_node(
-        *("Linear", ["x", *arrays], ["y"], "big"),
-        domain="ai.octavo", N=8192, K=8192, checksum=digest,
-    )  # fmt: skip
-    model = model_of([node], {"x": ["m", 8192]}, {"y": None}, arrays)
-    path = tmp_path / "m.onnx"
-    onnx.save(model, path, save_as_external_data=True, location="w", size_threshold=0)
-    script = """
+MAPPED = """
 import sys
 from pathlib import Path
-from tests.native_target.support import opened
+import onnxruntime as ort
+from octavo.onnx.session import session_options
 def anonymous():
     fields = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(f.split()[1]) for f in fields if f.startswith("Anonymous:"))
 before = anonymous()
-session = opened(Path(sys.argv[1]))
-print(anonymous() - before)
+session = ort.InferenceSession(sys.argv[1], session_options())
+print((anonymous() - before) << 10)
 """
-    (kilobytes,) = run_child(script, str(path))
-    assert int(kilobytes) < 16 << 10
+
+
+def test_a_weight_is_mapped_not_copied(tmp_path: Path) -> None:
+    """A session over 64 MiB of external weights takes a fraction of that for itself."""
+    layer = Layer(np.ones((8192, 8192), np.int8), np.ones(8192, np.float32))
+    path = save(linear_model(layer, ["m", 8192]), tmp_path / "m.onnx", external="w")
+    assert measured(MAPPED, path) < 16 << 20
