@@ -13,9 +13,7 @@ import onnx_ir
 import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat
-from onnxruntime.quantization.matmul_nbits_quantizer import (
-    MatMulNBitsQuantizer,
-)
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 from octavo.core.kernels import WeightFormat
 from octavo.core.metrics import relative_error
@@ -29,9 +27,8 @@ from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.read.load import load
 from octavo.onnx.stored_blocks import StoredBlocks, group_length
 from octavo.results.report import Conversion
-from tests.graphs import F32, build, normal, refused, run, save
+from tests.graphs import normal, refused, run, save, text
 
-I64, F16, MS = TensorProto.INT64, TensorProto.FLOAT16, "com.microsoft"
 K, N, ROWS = 96, 48, 400
 
 
@@ -45,19 +42,13 @@ def quiet() -> Iterator[None]:
 
 def decoder_parts() -> onnx.ModelProto:
     """A lookup and two layers."""
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["r"], name="lookup"),
-        helper.make_node("MatMul", ["r", "w"], ["h"], name="up"),
-        helper.make_node("Relu", ["h"], ["s"]),
-        helper.make_node("MatMul", ["s", "v"], ["y"], name="down"),
-    ]
-    weights = {
-        "table": normal(ROWS, K, seed=1),
-        "w": normal(K, N, seed=2) / 10,
-        "v": normal(N, K, seed=3) / 10,
-    }
-    inputs, outputs = [("ids", I64, ["m"])], [("y", F32, ["m", K])]
-    return build(nodes, inputs, outputs, weights, opset=21, ir=10)
+    body = """[lookup] r = Gather (table, ids)
+        [up] h = MatMul (r, w)
+        s = Relu (h)
+        [down] y = MatMul (s, v)"""
+    weights = {"table": normal(ROWS, K, seed=1)}
+    weights |= {"w": normal(K, N, seed=2) / 10, "v": normal(N, K, seed=3) / 10}
+    return text(body, "int64[m] ids", f"float[m, {K}] y", weights, opset=21)
 
 
 FEED = {"ids": np.arange(7)}
@@ -123,61 +114,46 @@ def test_scales_that_float16_holds_are_the_same(tmp_path: Path) -> None:
     for factor in (1.0, 2.0**-20, 2.0**20):
         q, scale = np.arange(256, dtype=np.uint8).reshape(4, 4, 16), normal(16, seed=4)
         scale = (scale.astype(np.float16).astype(np.float32) * factor).astype(np.float32)
-        made = nbits({"q": q, "s": scale}, ["x", "q", "s"], K=128, N=4, block_size=32)
+        made = nbits({"q": q, "s": scale}, "x, q, s")
         path = save(made, tmp_path / "q.onnx")
         _, done = converted(path)
         (outcome,) = done.outcomes
         assert outcome.notes == () and outcome.scheme.startswith("int4 per block of 32")
 
 
-def nbits(
-    constants: dict[str, np.ndarray], inputs: list[str], x: Any = ("m", 128), **said: Any
-) -> onnx.ModelProto:
-    """x -> the MatMulNBits `fc` -> y."""
-    node = helper.make_node(
-        "MatMulNBits", inputs, ["y"], name="fc", domain=MS, **{"bits": 4, **said}
+def nbits(stored: dict[str, np.ndarray], inputs: str, bits: int = 4, block: int = 32) -> Any:
+    """x [m, 128] -> the MatMulNBits `fc` -> y [m, 4]."""
+    said = f"K = 128, N = 4, bits = {bits}, block_size = {block}"
+    body = f"[fc] y = com.microsoft.MatMulNBits <{said}> ({inputs})"
+    return text(
+        body, "float[m, 128] x" + ("" if "s" in stored else ", float[16] s"), weights=stored
     )
-    return build([node], [("x", F32, list(x))], [("y", F32, None)], constants)
 
 
 Q, S = np.full((4, 4, 16), 0x5A, np.uint8), normal(16, seed=4)
 LEFT: dict[str, tuple[onnx.ModelProto, str]] = {
     "blocks of 16": (
-        nbits(
-            {"q": Q.reshape(4, 8, 8), "s": normal(32)}, ["x", "q", "s"], K=128, N=4, block_size=16
-        ),
+        nbits({"q": Q.reshape(4, 8, 8), "s": normal(32)}, "x, q, s", block=16),
         "blocks of 16 inputs: kernels have groups of 32, 64, 128",
     ),
     "2 bits": (
-        nbits({"q": Q[:, :, :8], "s": S}, ["x", "q", "s"], K=128, N=4, block_size=32, bits=2),
+        nbits({"q": Q[:, :, :8], "s": S}, "x, q, s", bits=2),
         "2 bits a weight, where kernels have 4 and 8",
     ),
     "float zero points": (
-        nbits(
-            {"q": Q, "s": S, "z": S.reshape(4, 4)}, ["x", "q", "s", "z"], K=128, N=4, block_size=32
-        ),
+        nbits({"q": Q, "s": S, "z": S.reshape(4, 4)}, "x, q, s, z"),
         "its zero points are no integers",
     ),
     "another order of inputs": (
-        nbits(
-            {"q": Q, "s": S, "g": np.zeros(128, np.int32)},
-            ["x", "q", "s", "", "g"],
-            K=128,
-            N=4,
-            block_size=32,
-        ),
+        nbits({"q": Q, "s": S, "g": np.zeros(128, np.int32)}, "x, q, s, , g"),
         "its inputs are in another order (g_idx)",
     ),
     "another size": (
-        nbits({"q": Q, "s": S[:8]}, ["x", "q", "s"], K=128, N=4, block_size=32),
+        nbits({"q": Q, "s": S[:8]}, "x, q, s"),
         "target native has no operator for it in this form",
     ),
-    "computed": (
-        nbits({"q": Q}, ["x", "q", "s"], K=128, N=4, block_size=32),
-        "its weight is computed while the model runs",
-    ),
+    "computed": (nbits({"q": Q}, "x, q, s"), "its weight is computed while the model runs"),
 }
-LEFT["computed"][0].graph.input.append(helper.make_tensor_value_info("s", F32, [16]))
 
 
 @pytest.mark.parametrize("case", LEFT)
@@ -194,19 +170,13 @@ def test_a_table_of_another_axis_stays_and_the_rest_is_converted(tmp_path: Path)
     table = helper.make_tensor(
         "t", TensorProto.INT4, [64, K], r.integers(-8, 8, 64 * K).astype(np.int8)
     )
-    node = helper.make_node(
-        "GatherBlockQuantized", ["t", "ids", "ts"], ["r"], name="look", domain=MS,
-        gather_axis=1, quantize_axis=0, block_size=32,
-    )  # fmt: skip
-    layer = helper.make_node(
-        "MatMulNBits", ["r", "q", "s"], ["y"], name="fc", domain=MS,
-        K=K, N=4, bits=4, block_size=32,
-    )  # fmt: skip
-    constants = {"ts": normal(2, K), "q": Q[:, :3], "s": S[:12]}
-    model = build(
-        [node, layer], [("ids", I64, [K])], [("y", F32, None)], constants, opset=21, ir=10
-    )
-    model.graph.initializer.append(table)
+    body = f"""
+        [look] r = com.microsoft.GatherBlockQuantized
+            <gather_axis = 1, quantize_axis = 0, block_size = 32> (t, ids, ts)
+        [fc] y = com.microsoft.MatMulNBits
+            <K = {K}, N = 4, bits = 4, block_size = 32> (r, q, s)"""
+    stored = {"t": table, "ts": normal(2, K), "q": Q[:, :3], "s": S[:12]}
+    model = text(body, f"int64[{K}] ids", weights=stored, opset=21)
     _, done = converted(save(model, tmp_path / "q.onnx"))
     assert done.layers == {"Linear": 1}
     assert any("picked along 1" in note for note in done.notes)
@@ -222,19 +192,14 @@ def test_as_genais_builder_ties_table_and_output_layer(bits: int, tmp_path: Path
         "shape": np.array([ROWS, K * bits // 8]),
         "bias": normal(ROWS).astype(np.float16),
     }
-    said = {"bits": bits, "block_size": 32}
-    nodes = [
-        helper.make_node("Reshape", ["lm_head_Q", "shape"], ["rows"]),
-        helper.make_node(
-            "GatherBlockQuantized", ["rows", "ids", "lm_head_S"], ["e"], name="embed", domain=MS,
-            gather_axis=0, quantize_axis=1, **said,
-        ),
-        helper.make_node(
-            "MatMulNBits", ["e", "lm_head_Q", "lm_head_S", "", "", "bias"], ["y"], name="lm_head",
-            domain=MS, K=K, N=ROWS, accuracy_level=4, **said,
-        ),
-    ]  # fmt: skip
-    model = build(nodes, [("ids", I64, ["m"])], [("y", F16, ["m", ROWS])], constants)
+    said = f"bits = {bits}, block_size = 32"
+    body = f"""rows = Reshape (lm_head_Q, shape)
+        [embed] e = com.microsoft.GatherBlockQuantized
+            <gather_axis = 0, quantize_axis = 1, {said}> (rows, ids, lm_head_S)
+        [lm_head] y = com.microsoft.MatMulNBits
+            <K = {K}, N = {ROWS}, accuracy_level = 4, {said}>
+            (e, lm_head_Q, lm_head_S, , , bias)"""
+    model = text(body, "int64[m] ids", f"float16[m, {ROWS}] y", constants)
     path = save(model, tmp_path / "q.onnx")
     out, done = converted(path)
     assert done.layers == {"Embedding": 1, "Linear": 1}
@@ -248,21 +213,16 @@ def test_as_genais_builder_ties_table_and_output_layer(bits: int, tmp_path: Path
     assert relative_error(was.astype(np.float32), now.astype(np.float32)) < 1e-4
 
 
-@pytest.mark.parametrize("stated", [["z"], []], ids=["zero points", "none: they are 0"])
-def test_blocks_of_a_matrix_that_is_used_the_other_way_round(
-    stated: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("stated", [", z", ""], ids=["zero points", "none: they are 0"])
+def test_blocks_of_a_matrix_that_is_used_the_other_way_round(stated: str, tmp_path: Path) -> None:
     """DequantizeLinear along the last axis, behind which Gemm transposes."""
     r = np.random.default_rng(3)
     q = helper.make_tensor("q", TensorProto.UINT4, [N, K], r.integers(0, 16, N * K))
     z = helper.make_tensor("z", TensorProto.UINT4, [N, 3], r.integers(0, 16, N * 3))
-    nodes = [
-        helper.make_node("DequantizeLinear", ["q", "s", *stated], ["w"], axis=1, block_size=32),
-        helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="fc", transB=1),
-    ]
-    constants = {"s": normal(N, 3, seed=5) / 20, "b": normal(N)}
-    model = build(nodes, [("x", F32, ["m", K])], [("y", F32, None)], constants, opset=21, ir=10)
-    model.graph.initializer.extend([q, z])
+    body = f"""w = DequantizeLinear <axis = 1, block_size = 32> (q, s{stated})
+        [fc] y = Gemm <transB = 1> (x, w, b)"""
+    stored = {"q": q, "z": z, "s": normal(N, 3, seed=5) / 20, "b": normal(N)}
+    model = text(body, f"float[m, {K}] x", weights=stored, opset=21)
     path, feed = save(model, tmp_path / "q.onnx"), {"x": normal(5, K)}
     out, done = converted(path)
     assert done.layers == {"Linear": 1}
@@ -274,7 +234,7 @@ def test_blocks_of_a_matrix_that_is_used_the_other_way_round(
 def test_scales_that_are_not_finite_are_named(tmp_path: Path) -> None:
     scale = S.copy()
     scale[9] = np.nan
-    model = nbits({"q": Q, "s": scale}, ["x", "q", "s"], K=128, N=4, block_size=32)
+    model = nbits({"q": Q, "s": scale}, "x, q, s")
     path = save(model, tmp_path / "q.onnx")
     with refused(tmp_path, ModelError, "a scale of its row 2 is NaN or infinite"):
         convert_target(path, tmp_path / "native.onnx", to="native", verify=False)

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import onnxruntime.quantization as ortq
 import pytest
-from onnx import helper
 
 from octavo.core.metrics import relative_error
 from octavo.errors import (
@@ -27,7 +26,7 @@ from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.read.load import load
 from octavo.onnx.stored_weight import StoredWeight
 from octavo.results.report import Conversion
-from tests.graphs import normal, refused, run, save
+from tests.graphs import Case, normal, refused, run, save, text
 from tests.onnx.from_quantized import forms
 
 QInt8, QUInt8 = ortq.QuantType.QInt8, ortq.QuantType.QUInt8
@@ -100,14 +99,11 @@ def test_filters_keep_their_integers_where_they_fit(tmp_path: Path) -> None:
 
 
 def test_a_convolution_that_integers_slow_down_becomes_float(tmp_path: Path) -> None:
-    def make() -> forms.Case:
-        nodes = [
-            helper.make_node("Conv", ["x", "w"], ["h"], name="depthwise", group=64),
-            helper.make_node("Conv", ["h", "v"], ["y"], name="dense"),
-        ]
+    def make() -> Case:
+        body = "[depthwise] h = Conv <group = 64> (x, w) [dense] y = Conv (h, v)"
         given = {"w": normal(64, 1, 3, 3), "v": normal(64, 64, 3, 3, seed=1)}
-        inputs, outputs = [("x", 1, [1, 64, 8, 8])], [("y", 1, [1, 64, 4, 4])]
-        return forms.build(nodes, inputs, outputs, given), {"x": normal(1, 64, 8, 8)}
+        model = text(body, "float[1, 64, 8, 8] x", "float[1, 64, 4, 4] y", given)
+        return model, {"x": normal(1, 64, 8, 8)}
 
     _, file = forms.dynamic(make, tmp_path, weight_type=QUInt8)
     out, done = converted(file)
@@ -118,40 +114,23 @@ def test_a_convolution_that_integers_slow_down_becomes_float(tmp_path: Path) -> 
 
 
 HAND = {
-    "DynamicQuantizeMatMul": (
-        [helper.make_node("DynamicQuantizeMatMul", ["x", "w", "w_s", "w_z", "b"], ["y"])],
-        [],
-    ),
-    "MatMulIntegerToFloat": (
-        [
-            helper.make_node(
-                "MatMulIntegerToFloat", ["x_q", "w", "x_s", "w_s", "x_z", "w_z", "b"], ["y"]
-            )
-        ],
-        [],
-    ),
-    "scales one by one": (
-        [
-            helper.make_node("MatMulInteger", ["x_q", "w", "x_z", "w_z"], ["i"], name="fc_quant"),
-            helper.make_node("Cast", ["i"], ["f"], to=1),
-            helper.make_node("Mul", ["f", "w_s"], ["g"]),
-            helper.make_node("Mul", ["x_s", "g"], ["h"]),
-            helper.make_node("Add", ["h", "b"], ["y"]),
-        ],
-        [],
-    ),
-    "turned integers": (
-        [
-            helper.make_node("Transpose", ["x_q"], ["t"], perm=[1, 0, 2]),
-            helper.make_node("MatMulInteger", ["t", "w", "x_z", "w_z"], ["i"], name="fc_quant"),
-            helper.make_node("Cast", ["i"], ["f"], to=1),
-            helper.make_node("Mul", ["x_s", "w_s"], ["s"]),
-            helper.make_node("Mul", ["f", "s"], ["h"]),
-            helper.make_node("Add", ["h", "b"], ["z"]),
-            helper.make_node("Transpose", ["z"], ["y"], perm=[1, 0, 2]),
-        ],
-        [],
-    ),
+    "DynamicQuantizeMatMul": "y = com.microsoft.DynamicQuantizeMatMul (x, w, w_s, w_z, b)",
+    "MatMulIntegerToFloat": """
+        y = com.microsoft.MatMulIntegerToFloat (x_q, w, x_s, w_s, x_z, w_z, b)""",
+    "scales one by one": """
+        [fc_quant] i = MatMulInteger (x_q, w, x_z, w_z)
+        f = Cast <to = 1> (i)
+        g = Mul (f, w_s)
+        h = Mul (x_s, g)
+        y = Add (h, b)""",
+    "turned integers": """
+        t = Transpose <perm = [1, 0, 2]> (x_q)
+        [fc_quant] i = MatMulInteger (t, w, x_z, w_z)
+        f = Cast <to = 1> (i)
+        s = Mul (x_s, w_s)
+        h = Mul (f, s)
+        z = Add (h, b)
+        y = Transpose <perm = [1, 0, 2]> (z)""",
 }
 
 
@@ -159,48 +138,39 @@ HAND = {
 @pytest.mark.parametrize("unsigned", [False, True], ids=["int8", "uint8"])
 @pytest.mark.parametrize("form", HAND)
 def test_forms_of_products(form: str, unsigned: bool, tmp_path: Path) -> None:
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in HAND[form][0]]
-    for node in nodes:
-        if node.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
-            node.domain = "com.microsoft"
     given = {**forms.integers(32, 24, unsigned=unsigned), "b": normal(24)}
-    file = save(forms.by_hand(nodes, given, [2, 5, 24]), tmp_path / "m.onnx")
+    file = save(forms.by_hand(HAND[form], given, "2, 5, 24"), tmp_path / "m.onnx")
     out, done = converted(file)
     assert done.layers == {"Linear": 1}
-    (node,) = (n for n in onnx.load(out).graph.node if n.domain == "ai.octavo")
+    assert [n.domain for n in onnx.load(out).graph.node].count("ai.octavo") == 1
     x = normal(2, 5, 32, seed=9)
     exact = x @ ((given["w"].astype(np.float32) - given["w_z"]) * given["w_s"]) + given["b"]
     assert relative_error(exact, session(out).run(None, {"x": x})[0]) < 1e-4
 
 
+ATTENTION = "[att] y = com.microsoft.QAttention <num_heads = 4> (x_q, w, b, x_s, w_s, {}, x_z, w_z)"
+
+
+def attention(mask: str, folder: Path) -> Path:
+    given = {**forms.integers(32, 96), "b": normal(96)}
+    body = ATTENTION.format("mask" if mask else "")
+    return save(forms.by_hand(body, given, "2, 5, 32", mask), folder / "m.onnx")
+
+
 @pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
 def test_fused_attention(masked: bool, tmp_path: Path) -> None:
-    inputs = ["x_q", "w", "b", "x_s", "w_s", "mask" if masked else "", "x_z", "w_z"]
-    node = helper.make_node(
-        "QAttention", inputs, ["y"], name="att_quant", domain="com.microsoft", num_heads=4
-    )
-    given = {**forms.integers(32, 96), "b": normal(96)}
-    model = forms.by_hand([node], given, [2, 5, 32])
     feed: dict[str, np.ndarray] = {"x": normal(2, 5, 32, seed=4)}
     if masked:
-        model.graph.input.append(helper.make_tensor_value_info("mask", 6, [2, 5]))
         feed["mask"] = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int32)
-    file = save(model, tmp_path / "m.onnx")
+    file = attention(", int32[2, 5] mask" if masked else "", tmp_path)
     out, done = converted(file)
     assert done.layers == {"Linear": 1}
     before, after = run(file, feed)[0], session(out).run(None, feed)[0]
     assert relative_error(before, after) < 1e-3
 
 
-@pytest.mark.parametrize("mask_axes", [1], ids=["lengths"])
-def test_an_attention_that_stays_says_why(mask_axes: int, tmp_path: Path) -> None:
-    inputs = ["x_q", "w", "b", "x_s", "w_s", "mask", "x_z", "w_z"]
-    node = helper.make_node(
-        "QAttention", inputs, ["y"], name="att", domain="com.microsoft", num_heads=4
-    )
-    model = forms.by_hand([node], {**forms.integers(32, 96), "b": normal(96)}, [2, 5, 32])
-    model.graph.input.append(helper.make_tensor_value_info("mask", 6, [2]))
-    file = save(model, tmp_path / "m.onnx")
+def test_an_attention_over_lengths_stays_and_says_why(tmp_path: Path) -> None:
+    file = attention(", int32[2] mask", tmp_path)
     with refused(tmp_path, NothingQuantizedError, "QAttention", "[batch, sequence]"):
         converted(file)
 
@@ -214,19 +184,17 @@ def test_a_bias_in_integers_of_early_quantizers(tmp_path: Path) -> None:
         "b": normal(64),
         "column": np.array([1, 64, 1]),
     }
-    nodes = [
-        helper.make_node("DynamicQuantizeLinear", ["x"], ["x_q", "x_s", "x_z"]),
-        helper.make_node("Mul", ["x_s", "w_s"], ["s"]),
-        helper.make_node("ConvInteger", ["x_q", "w", "x_z", "w_z"], ["i"], name="conv_quant"),
-        helper.make_node("Div", ["b", "s"], ["steps"]),
-        helper.make_node("Floor", ["steps"], ["whole"]),
-        helper.make_node("Cast", ["whole"], ["b_q"], to=6),
-        helper.make_node("Reshape", ["b_q", "column"], ["b_column"]),
-        helper.make_node("Add", ["i", "b_column"], ["sum"]),
-        helper.make_node("Cast", ["sum"], ["f"], to=1),
-        helper.make_node("Mul", ["f", "s"], ["y"]),
-    ]
-    model = forms.build(nodes, [("x", 1, [2, 64, 9])], [("y", 1, [2, 64, 7])], given)
+    body = """x_q, x_s, x_z = DynamicQuantizeLinear (x)
+        s = Mul (x_s, w_s)
+        [conv_quant] i = ConvInteger (x_q, w, x_z, w_z)
+        steps = Div (b, s)
+        whole = Floor (steps)
+        b_q = Cast <to = 6> (whole)
+        b_column = Reshape (b_q, column)
+        sum = Add (i, b_column)
+        f = Cast <to = 1> (sum)
+        y = Mul (f, s)"""
+    model = text(body, "float[2, 64, 9] x", "float[2, 64, 7] y", given)
     file = save(model, tmp_path / "m.onnx")
     out, done = converted(file)
     assert done.layers == {"Conv": 1} and len(onnx.load(out).graph.node) == 1
