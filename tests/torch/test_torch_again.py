@@ -10,19 +10,18 @@ from octavo.errors import AlreadyQuantizedError, ModelError
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.qconfig import float_qparams_weight_only_qconfig, per_channel_dynamic_qconfig
+from tests.models import net
 
 
-class Model(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(5000, 16)
-        self.body = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh())
-        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
-        self.head = nn.Linear(16, 4)
+def network() -> Any:
+    def forward(m: Any, ids: Tensor) -> Any:
+        x = m.body(m.table(ids))
+        return m.head(m.attention(x, x, x, need_weights=False)[0])
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.body(self.table(ids))
-        return self.head(self.attention(x, x, x, need_weights=False)[0])  # type: ignore[no-any-return]
+    body = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh())
+    attention = nn.MultiheadAttention(16, 2, batch_first=True)
+    parts = {"body": body, "attention": attention, "head": nn.Linear(16, 4)}
+    return net(forward, table=nn.Embedding(5000, 16), **parts)
 
 
 IDS = torch.arange(12).reshape(2, 6)
@@ -34,7 +33,7 @@ def kinds(model: nn.Module) -> dict[str, str]:
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_two_calls_are_one_call_for_both(inplace: bool, tmp_path: Any) -> None:
-    float_model = Model()
+    float_model = network()
     one = {nn.MultiheadAttention: per_channel_dynamic_qconfig, "body": per_channel_dynamic_qconfig}
     other = {nn.Embedding: float_qparams_weight_only_qconfig}
     whole = quantize_dynamic(float_model, {**one, **other})
@@ -50,13 +49,13 @@ def test_two_calls_are_one_call_for_both(inplace: bool, tmp_path: Any) -> None:
     assert report(second).model_bytes_before == report(whole).model_bytes_before
     assert report(second).model_bytes_after == report(whole).model_bytes_after
     save(second, tmp_path / "model")
-    again = load(tmp_path / "model", Model)
+    again = load(tmp_path / "model", network)
     assert torch.equal(again(IDS), second(IDS))
     assert report(again).layers == report(second).layers
 
 
 def test_by_default_what_is_float_is_quantized() -> None:
-    model = Model()
+    model = network()
     first = quantize_dynamic(model, {"body.0"})
     second = quantize_dynamic(first)
     whole = quantize_dynamic(model)
@@ -70,16 +69,16 @@ def test_by_default_what_is_float_is_quantized() -> None:
 
 
 def test_parts_that_were_quantized_are_reported_under_their_names() -> None:
-    model = Model()
+    model = network()
     model.body = quantize_dynamic(model.body)
     second = quantize_dynamic(model)
     told = {o.layer.name: o.quantized for o in report(second).layers}
     assert told["body.0"] and told["body.2"] and told["head"]
-    assert report(second).model_bytes_before == sum(p.nbytes for p in Model().parameters())
+    assert report(second).model_bytes_before == sum(p.nbytes for p in network().parameters())
 
 
 def test_what_is_quantized_is_not_quantized_again() -> None:
-    quantized = quantize_dynamic(Model())
+    quantized = quantize_dynamic(network())
     with pytest.raises(AlreadyQuantizedError, match=r"body\.0 is a QuantizedLinear already.*float"):
         quantize_dynamic(quantized)
     with pytest.raises(AlreadyQuantizedError, match="head is a QuantizedLinear already"):
@@ -87,4 +86,4 @@ def test_what_is_quantized_is_not_quantized_again() -> None:
     with pytest.raises(AlreadyQuantizedError, match="is a QuantizedLinear already"):
         quantize_dynamic(quantize_dynamic(nn.Linear(4, 4)))
     with pytest.raises(ModelError, match="no report"):
-        report(Model())
+        report(network())

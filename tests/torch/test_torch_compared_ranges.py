@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 import octavo
 from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from octavo.torch import compare, quantize_dynamic
+from tests.models import net
 
 SPIKE = 1e4
 
@@ -101,23 +104,10 @@ def test_attention_is_seen_in_two_parts() -> None:
     assert same(ranges(one, query, query, query)["(model)"].inputs, query)
 
 
-class Calls(nn.Module):
-    """A table, and a layer that is called twice; another never."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.twice, self.spare = (
-            nn.Embedding(50, 16),
-            nn.Linear(16, 16),
-            nn.Linear(4, 4),
-        )
-
-    def forward(self, i: Tensor) -> Tensor:
-        return self.twice(self.twice(self.table(i)))
-
-
 def test_lookups_have_no_activations_and_calls_count_as_one() -> None:
-    model = Calls()
+    """A layer that is called twice, and another never."""
+    parts = {"table": nn.Embedding(50, 16), "twice": nn.Linear(16, 16), "spare": nn.Linear(4, 4)}
+    model: Any = net(lambda m, i: m.twice(m.twice(m.table(i))), **parts)
     i = torch.arange(10)
     asked = {kind: octavo.Scheme() for kind in (nn.Embedding, nn.Linear)}
     layers = by_name(compare(model, quantize_dynamic(model, asked), i))

@@ -25,6 +25,7 @@ from tests.models import (
     constants,
     filled,
     flat,
+    net,
     operators,
     relative,
     run,
@@ -32,6 +33,7 @@ from tests.models import (
     worst_of_rows,
 )
 
+pytestmark = pytest.mark.xdist_group("export of linear layers")  # one worker makes each file once
 STEP = 1 + 1e-4  # room for float32 beside a bound that is exact in numbers without rounding
 
 
@@ -60,17 +62,20 @@ def folder_is_clean(path: Path) -> bool:
     return not list(path.glob(".octavo-*"))
 
 
-# --- the file ---
-
-
 def test_what_was_written(exported: Exported) -> None:
+    """A valid file of stock operators, and the metadata that the ONNX front end writes."""
     assert exported.operators == {"linear": 2} and exported.notes == ()
     assert exported.bytes == exported.path.stat().st_size
     assert exported.opset == 20 and exported.min_onnxruntime == "1.17"
     assert folder_is_clean(exported.path.parent)
-
-
-def test_the_file_is_valid_and_stock(exported: Exported) -> None:
+    assert metadata(exported.path) == {
+        "octavo.version": octavo.__version__,
+        "octavo.recipe": "default",
+        "octavo.target": "portable",
+        "octavo.cpu": "vnni",
+        "octavo.quant_format": "qoperator",
+        "octavo.min_onnxruntime": "1.17",
+    }
     model = onnx.load(exported.path)
     onnx.checker.check_model(model, full_check=True)
     assert {o.domain for o in model.opset_import} == {"", "com.microsoft"}
@@ -81,17 +86,6 @@ def test_the_file_is_valid_and_stock(exported: Exported) -> None:
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
     assert not any("packed" in name for name in constants(exported.path))
     assert not any(node.doc_string or node.metadata_props for node in model.graph.node)
-
-
-def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported) -> None:
-    assert metadata(exported.path) == {
-        "octavo.version": octavo.__version__,
-        "octavo.recipe": "default",
-        "octavo.target": "portable",
-        "octavo.cpu": "vnni",
-        "octavo.quant_format": "qoperator",
-        "octavo.min_onnxruntime": "1.17",
-    }
 
 
 def test_the_integers_are_those_of_the_model(quantized: nn.Module, exported: Exported) -> None:
@@ -105,7 +99,7 @@ def test_the_integers_are_those_of_the_model(quantized: nn.Module, exported: Exp
         assert not found[f"{name}.weight_zero_point"].any()
 
 
-@pytest.mark.parametrize("batch", [1, 3, 17])
+@pytest.mark.parametrize("batch", [1, 17])
 def test_a_layer_is_as_exact_as_its_rows(
     quantized: nn.Module, exported: Exported, batch: int
 ) -> None:
@@ -119,12 +113,7 @@ def test_a_layer_is_as_exact_as_its_rows(
     # Tanh is no steeper than 1, and its outputs no larger than 1.
     bound = off @ np.abs(w2).T + worst_of_rows(np.ones((batch, 56)), w2)
     assert (np.abs(y - hidden @ w2.T) <= bound * STEP).all()
-
-
-def test_it_agrees_with_the_model_in_every_row(quantized: nn.Module, exported: Exported) -> None:
-    """The schemes differ in their steps: max|x| / 127 there, (max - min) / 255 here."""
-    x = seeded(64, 40, seed=5)
-    (y,) = run(exported.path, x)
+    # The schemes differ in their steps: max|x| / 127 there, (max - min) / 255 here.
     expected = quantized(x).numpy()
     norms = np.linalg.norm(expected, axis=1)
     assert (np.linalg.norm(y - expected, axis=1) <= 0.03 * norms).all()
@@ -150,9 +139,6 @@ def test_the_model_is_as_it_was(tmp_path: Path) -> None:
     assert not {"Dropout", "Identity"} & set(operators(tmp_path / "m.onnx"))
 
 
-# --- forms of a layer ---
-
-
 def test_any_processor(quantized: nn.Module, exported: Exported, tmp_path: Path) -> None:
     path = tmp_path / "any.onnx"
     export_onnx(quantized, seeded(3, 40), path, cpu="any")
@@ -166,31 +152,21 @@ def test_any_processor(quantized: nn.Module, exported: Exported, tmp_path: Path)
     assert np.allclose(run(path, x)[0], run(exported.path, x)[0], rtol=1e-6, atol=1e-6)
 
 
-class Forms(nn.Module):
-    """Everything that a file of linear layers may hold."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tied, self.wide = nn.Linear(32, 32), nn.Linear(65_540, 3)
-        self.again = nn.Linear(32, 32)
-        self.again.weight = self.tied.weight
-        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
-        self.small = nn.Linear(32, 8)
-
-    def forward(self, x: Tensor, vector: Tensor, small: Tensor) -> tuple[Tensor, ...]:
-        a = self.again(torch.relu(self.tied(self.tied(x))))
-        attended = self.attention(a, a, a, need_weights=False)[0]
-        return (
-            attended,
-            self.tied(vector),
-            self.wide(vector.repeat(2049)[:65_540]),
-            self.small(small),
-        )
+def whole_call(m: Any, x: Tensor, vector: Tensor, small: Tensor) -> tuple[Tensor, ...]:
+    a = m.again(torch.relu(m.tied(m.tied(x))))
+    wide = m.wide(vector.repeat(2049)[:65_540])
+    return m.attention(a, a, a, need_weights=False)[0], m.tied(vector), wide, m.small(small)
 
 
 @pytest.fixture(scope="module")
-def forms() -> nn.Module:
-    return quantize_dynamic(filled(Forms()), recipe="int8-accurate")
+def forms() -> Any:
+    """Everything that a file of linear layers may hold."""
+    tied, again = nn.Linear(32, 32), nn.Linear(32, 32)
+    again.weight = tied.weight
+    attention = nn.MultiheadAttention(32, 4, batch_first=True)
+    parts = {"tied": tied, "wide": nn.Linear(65_540, 3), "again": again, "attention": attention}
+    made = net(whole_call, **parts, small=nn.Linear(32, 8))
+    return quantize_dynamic(filled(made), recipe="int8-accurate")
 
 
 @pytest.fixture(scope="module")
@@ -203,20 +179,21 @@ def forms_inputs() -> tuple[Tensor, Tensor, Tensor]:
     return seeded(2, 5, 32), seeded(32), seeded(6, 32).half()
 
 
-def test_the_forms_agree(forms: nn.Module, forms_exported: Exported) -> None:
-    inputs = forms_inputs()
-    got = run(forms_exported.path, *inputs)
-    expected = forms(*inputs)
+def test_the_forms_agree(forms: Any, forms_exported: Exported) -> None:
+    inputs, path = forms_inputs(), forms_exported.path
+    got = run(path, *inputs)
     assert [y.dtype for y in got] == [np.float32] * 3 + [np.float16]
-    for y, e in zip(got, flat(expected), strict=True):
+    for y, e in zip(got, flat(forms(*inputs)), strict=True):
         assert y.shape == e.shape and relative(y, e) <= 0.03
-
-
-def test_affine_weights_keep_their_zero_points(forms: nn.Module, forms_exported: Exported) -> None:
-    found, layer = constants(forms_exported.path), forms.small
-    assert layer.zero_point.any()
+    found, layer = constants(path), forms.small
+    assert layer.zero_point.any()  # affine weights keep their zero points
     assert np.array_equal(found["small.weight_quantized"].T, layer.integers().numpy())
     assert np.array_equal(found["small.weight_zero_point"], layer.zero_point.numpy())
+    shapes = [a.shape for a in found.values() if a.dtype == np.int8 and a.ndim == 2]
+    of_layers = [(32, 32)] * 2 + [(32, 96), (65_540, 3), (32, 8)]  # tied, attention's: two, ...
+    assert sorted(shapes) == sorted(of_layers), "a weight of several layers is stored once"
+    # x, tied(x), its ReLU, the input of q, k and v, their attention, vector, small.
+    assert operators(path).count("QuantizeLinear") == 7
 
 
 def test_what_the_file_holds_otherwise_is_noted(forms_exported: Exported) -> None:
@@ -224,15 +201,8 @@ def test_what_the_file_holds_otherwise_is_noted(forms_exported: Exported) -> Non
     text, _, layers = groups.rpartition(": ")
     assert text == "activations per row: target portable has no groups of 128"
     parts = ["attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.out_proj"]
-    assert layers.split(", ")[1:] == [*parts, "wide", "small"]
-    assert layers.split(", ")[0] in ("tied", "again")  # they hold one weight
-    assert floats == "computed in float: the sums of 65540 inputs would overflow int32: wide"
-
-
-def test_a_weight_of_several_layers_is_stored_once(forms_exported: Exported) -> None:
-    shapes = [a.shape for a in constants(forms_exported.path).values() if a.dtype == np.int8]
-    of_layers = [(32, 32)] * 2 + [(32, 96), (65_540, 3), (32, 8)]  # tied, attention's: two, ...
-    assert sorted(s for s in shapes if len(s) == 2) == sorted(of_layers)
+    assert sorted([*parts, "wide", "small"]) == sorted({*layers.split(", ")} - {"tied", "again"})
+    assert floats.startswith("computed in float: ") and floats.endswith(": wide")
 
 
 def test_query_key_and_value_are_one_product(tmp_path: Path) -> None:
@@ -248,57 +218,46 @@ def test_query_key_and_value_are_one_product(tmp_path: Path) -> None:
     assert np.array_equal(run(paths[0], x)[0], run(paths[1], x)[0])
 
 
-def test_an_input_of_several_layers_is_quantized_once(forms_exported: Exported) -> None:
-    """x, tied(x), its ReLU, the input of q, k and v, their attention, vector, small."""
-    assert operators(forms_exported.path).count("QuantizeLinear") == 7
-
-
-@pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU()])
-def test_activations_that_layers_have_taken_over(activation: nn.Module, tmp_path: Path) -> None:
-    model = quantize_dynamic(filled(nn.Sequential(nn.Linear(24, 40), activation)))
-    assert has_dynamic_type(model)  # which calls layer and activation as one
+def test_activations_that_layers_have_taken_over(tmp_path: Path) -> None:
+    acts = [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU()]
+    pairs = nn.ModuleList(nn.Sequential(nn.Linear(24, 40), act) for act in acts)
+    model: Any = quantize_dynamic(filled(net(lambda m, x: [p(x) for p in m.pairs], pairs=pairs)))
+    assert all(has_dynamic_type(pair) for pair in model.pairs)  # calls layer and activation as one
     x = seeded(5, 24)
     export_onnx(model, (x,), tmp_path / "m.onnx")
-    (y,) = run(tmp_path / "m.onnx", x)
-    exact = x.double() @ model[0].weight().double().T + model[0].bias.double()
-    bound = worst_of_rows(x.numpy(), model[0].weight().numpy()) * 1.2  # GELU's slope is below 1.13
-    assert (np.abs(y - activation(exact).numpy()) <= bound).all()
+    for y, (layer, act) in zip(run(tmp_path / "m.onnx", x), model.pairs, strict=True):
+        exact = x.double() @ layer.weight().double().T + layer.bias.double()
+        bound = worst_of_rows(x.numpy(), layer.weight().numpy()) * 1.2  # GELU's slope is below 1.13
+        assert (np.abs(y - act(exact).numpy()) <= bound).all()
 
 
-# --- outputs ---
-
-
-def test_weights_in_a_data_file(quantized: nn.Module, exported: Exported, tmp_path: Path) -> None:
+def test_weights_in_a_data_file(
+    quantized: nn.Module, exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, x = tmp_path / "m.onnx", seeded(3, 40)
-    for _ in range(2):  # the second run's data file takes the place of the first one's
-        told = export_onnx(quantized, (x,), path, external_data=True)
+    export_onnx(quantized, (x,), path, external_data=True)
+    # The second one has a data file as it is too large for one, and it takes the first one's place.
+    monkeypatch.setattr("octavo.torch.export.PROTOBUF_LIMIT", 1000)
+    told = export_onnx(quantized, (x,), path)
     data = metadata(path)["octavo.data_file"]
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["m.onnx", data])
     assert told.bytes == sum(p.stat().st_size for p in tmp_path.iterdir())
+    assert (tmp_path / data).stat().st_size > 1000
     assert np.array_equal(run(path, x)[0], run(exported.path, x)[0])
 
 
-def test_a_model_beyond_protobuf_gets_a_data_file(
-    quantized: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("octavo.torch.export.PROTOBUF_LIMIT", 1000)
-    export_onnx(quantized, (seeded(3, 40),), tmp_path / "m.onnx")
-    assert (tmp_path / metadata(tmp_path / "m.onnx")["octavo.data_file"]).stat().st_size > 1000
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_a_disk_that_fails(
-    quantized: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    quantized: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(b"the old file")
 
     def fails(model: Any, where: Path, **options: Any) -> None:
         Path(where).write_bytes(b"half")
-        raise OSError(number, "it is so")
+        raise OSError(errno.ENOSPC, "it is so")
 
     monkeypatch.setattr(ir, "save", fails)
-    with pytest.raises(errors.OutputError, match=r"m\.onnx cannot be written: it is so; "):
+    with pytest.raises(errors.OutputError, match=r"m\.onnx .*it is so"):
         export_onnx(quantized, (seeded(3, 40),), path)
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
     assert path.read_bytes() == b"the old file"
@@ -316,18 +275,15 @@ def test_places_that_cannot_be(quantized: nn.Module, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-# --- what cannot be exported ---
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"target": "portabel"}, r"unknown target 'portabel'\. Did you mean 'portable'\?"),
-        ({"cpu": "vnn"}, r"unknown cpu 'vnn'\. Did you mean 'vnni'\?"),
-        ({"opset_version": 17}, r"opset_version 17: needs 18 to 23"),
-        ({"opset_version": "20"}, r"opset_version '20': needs 18 to 23"),
-        ({"dynamic_shape": ()}, r"no argument 'dynamic_shape'\. Did you mean 'dynamic_shapes'\?"),
-        ({"do_constant_folding": True}, r"no argument 'do_constant_folding'\..* Known: cpu, "),
+        ({"target": "portabel"}, "Did you mean 'portable'"),
+        ({"cpu": "vnn"}, "Did you mean 'vnni'"),
+        ({"opset_version": 17}, "opset_version 17: needs 18 to 23"),
+        ({"opset_version": "20"}, "opset_version '20'"),
+        ({"dynamic_shape": ()}, "Did you mean 'dynamic_shapes'"),
+        ({"do_constant_folding": True}, "'do_constant_folding'.* Known: cpu, "),
     ],
 )
 def test_arguments_that_are_refused(
@@ -348,38 +304,32 @@ def test_objects_that_are_refused(quantized: nn.Module, tmp_path: Path) -> None:
         export_onnx(network(), (seeded(3, 40),), path)
 
 
-class Skips(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor, use: bool = False) -> Tensor:
-        return self.layer(x) if use else x + 1  # type: ignore[no-any-return]
+def skips(m: Any, x: Tensor, use: bool = False) -> Any:
+    return m.layer(x) if use else x + 1
 
 
-class Decides(Skips):
-    def forward(self, x: Tensor, use: bool = False) -> Tensor:
-        return self.layer(x) if x.sum().item() > 0 else x  # type: ignore[no-any-return]
+def decides(m: Any, x: Tensor) -> Any:
+    return m.layer(x) if x.sum().item() > 0 else x
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("call", "said"),
     [
-        (Skips, r"the call of Skips reaches none of its 1 quantized layers"),
-        (Decides, r"torch\.onnx\.export cannot export Decides: \w+: [^\n]* See that torch\.export"),
+        (skips, "the call of Net reaches none of its 1 quantized layers"),
+        (decides, r"torch\.onnx\.export cannot export Net: \w+: [^\n]* See that torch\.export"),
     ],
 )
-def test_calls_that_are_refused(tmp_path: Path, make: Callable[[], nn.Module], said: str) -> None:
+def test_calls_that_are_refused(tmp_path: Path, call: Callable[..., Any], said: str) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(b"the old file")
     with pytest.raises(errors.ModelError, match=said) as caught:
-        export_onnx(quantize_dynamic(make()), (seeded(3, 8),), path)
+        export_onnx(quantize_dynamic(net(call, layer=nn.Linear(8, 8))), (seeded(3, 8),), path)
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == b"the old file" and folder_is_clean(tmp_path)
 
 
 def test_keyword_arguments_of_the_call(tmp_path: Path) -> None:
-    model = quantize_dynamic(filled(Skips()))
+    model = quantize_dynamic(filled(net(skips, layer=nn.Linear(8, 8))))
     x = seeded(3, 8)
     told = export_onnx(model, (), tmp_path / "m.onnx", kwargs={"x": x, "use": True})
     assert told.operators == {"linear": 1}

@@ -18,7 +18,7 @@ from octavo.torch.qconfig import (
     QConfig,
     float_qparams_weight_only_qconfig,
 )
-from tests.models import constants, filled, flat, operators, relative, run, seeded
+from tests.models import constants, encoder, filled, flat, net, operators, relative, run, seeded
 from tests.onnx.test_oldest_runtime import OldRuntime, oldest  # noqa: F401
 
 ALL = Recipe(name="all", default=Scheme())  # convolutions and embeddings too
@@ -32,9 +32,6 @@ def exported(model: nn.Module, args: tuple[Tensor, ...], path: Path, **options: 
     got, expected = run(path, *args), flat(model(*args))
     assert [y.shape for y in got] == [e.shape for e in expected]
     return list(zip(got, expected, strict=True))
-
-
-# --- 16 bits ---
 
 
 @pytest.mark.parametrize("storage", ["float16", "bfloat16"])
@@ -51,53 +48,41 @@ def test_a_linear_layer_of_16_bits(tmp_path: Path, storage: str) -> None:
     assert stored.data_type == onnx.TensorProto.DataType.Value(storage.upper())
 
 
-# --- embeddings ---
-
-
-class Tables(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.signed, self.affine = nn.Embedding(50, 24, padding_idx=3), nn.Embedding(50, 24)
-        self.floating = nn.Embedding(50, 24)
-        self.bags = nn.ModuleDict(
-            {mode: nn.EmbeddingBag(50, 24, mode=mode) for mode in ("mean", "max")}
-        )
-        self.sum = nn.EmbeddingBag(50, 24, mode="sum", padding_idx=0, include_last_offset=True)
-
-    def forward(self, i: Tensor, starts: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
-        looked_up = self.signed(i), self.affine(i.int()), self.floating(i)
-        whole = tuple(bag(i) for bag in self.bags.values())
-        parts = tuple(bag(i.reshape(-1), starts) for bag in self.bags.values())
-        weighted = self.sum(i.reshape(-1), starts, weights.reshape(-1))
-        return *looked_up, *whole, *parts, weighted, self.sum(i, per_sample_weights=weights)
-
-
-@pytest.fixture(scope="module")
 def tables() -> nn.Module:
-    affine = Scheme.from_dict({"weight": {"qtype": "int8", "symmetric": False}})
+    """Lookups of every kind: (ids, where bags begin, weights of the samples) -> eight outputs."""
+
+    def look_up(m: Any, i: Tensor, starts: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        looked_up = m.signed(i), m.affine(i.int()), m.floating(i)
+        whole = m.mean(i), m.max(i)
+        parts = m.mean(i.reshape(-1), starts), m.max(i.reshape(-1), starts)
+        weighted = m.sum(i.reshape(-1), starts, weights.reshape(-1))
+        return *looked_up, *whole, *parts, weighted, m.sum(i, per_sample_weights=weights)
+
     torch.manual_seed(0)
-    model = Tables().eval()
-    spec = {
-        nn.Embedding: Scheme(),
-        nn.EmbeddingBag: Scheme(),
-        "affine": affine,
-        "floating": float_qparams_weight_only_qconfig,
-    }
-    return quantize_dynamic(model, spec)
+    lookups = {name: nn.Embedding(50, 24) for name in ("affine", "floating")}
+    bags = {mode: nn.EmbeddingBag(50, 24, mode=mode) for mode in ("mean", "max")}
+    summed = nn.EmbeddingBag(50, 24, mode="sum", padding_idx=0, include_last_offset=True)
+    signed = nn.Embedding(50, 24, padding_idx=3)
+    return net(look_up, signed=signed, sum=summed, **lookups, **bags).eval()
 
 
-def test_embeddings_and_bags(tables: nn.Module, tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
+def lookups() -> tuple[Tensor, Tensor, Tensor]:
     i = torch.tensor([[3, 0, 49, 7], [5, 5, 0, 1], [0, 0, 0, 0]])
-    starts = torch.tensor([0, 4, 4, 12])  # the second bag is empty
-    for y, expected in exported(tables, (i, starts, seeded(3, 4)), path):
+    return i, torch.tensor([0, 4, 4, 12]), seeded(3, 4)  # the second bag is empty
+
+
+def test_embeddings_and_bags(tmp_path: Path) -> None:
+    affine = Scheme.from_dict({"weight": {"qtype": "int8", "symmetric": False}})
+    spec = {nn.Embedding: Scheme(), nn.EmbeddingBag: Scheme(), "affine": affine}
+    model: Any = quantize_dynamic(tables(), spec | {"floating": float_qparams_weight_only_qconfig})
+    for y, expected in exported(model, lookups(), tmp_path / "m.onnx"):
         assert np.allclose(y, expected, rtol=SAME, atol=SAME)
-    assert tables.affine.zero_point is not None and tables.floating.zero_points == "float32"
-    found = constants(path)
-    for name in ("signed", "affine", "floating", "bags.mean", "bags.max", "sum"):
+    assert model.affine.zero_point is not None and model.floating.zero_points == "float32"
+    found = constants(tmp_path / "m.onnx")
+    for name in ("signed", "affine", "floating", "mean", "max", "sum"):
         table = found[f"{name}.table"]
         assert table.dtype in (np.int8, np.uint8)
-        assert np.array_equal(table, tables.get_submodule(name).integers().numpy())
+        assert np.array_equal(table, model.get_submodule(name).integers().numpy())
 
 
 def test_a_table_of_16_bits(tmp_path: Path) -> None:
@@ -111,33 +96,32 @@ def test_a_table_of_16_bits(tmp_path: Path) -> None:
     assert constants(path)["0.table"].dtype == np.float16
 
 
-# --- convolutions ---
-
-
-class Convolutions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.line = nn.Conv1d(6, 8, 3, padding=1)
-        self.plane = nn.Conv2d(3, 8, 3, stride=2)
-        self.deep = nn.Conv2d(8, 8, 3, padding="same", groups=8, bias=False)
-        self.mirror = nn.Conv2d(
-            4, 8, (3, 2), dilation=2, padding=1, padding_mode="reflect", groups=2
-        )
-        self.wide = nn.Conv1d(8_200, 2, 8)  # 65,600 inputs a sum
-
-    def forward(self, x: Tensor, image: Tensor, other: Tensor) -> tuple[Tensor, ...]:
-        line = self.line(x)
+def convolutions() -> nn.Module:
+    def forward(m: Any, x: Tensor, image: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        line, plane = m.line(x), m.plane(image)
         long = line.repeat(1, 1025, 1)
-        plane = self.plane(image)
-        return line, self.line(x[0]), plane, self.deep(plane), self.mirror(other), self.wide(long)
+        return line, m.line(x[0]), plane, m.deep(plane), m.mirror(other), m.wide(long)
+
+    mirror: dict[str, Any] = {"dilation": 2, "padding": 1, "padding_mode": "reflect", "groups": 2}
+    return filled(
+        net(
+            forward,
+            line=nn.Conv1d(6, 8, 3, padding=1),
+            plane=nn.Conv2d(3, 8, 3, stride=2),
+            deep=nn.Conv2d(8, 8, 3, padding="same", groups=8, bias=False),
+            mirror=nn.Conv2d(4, 8, (3, 2), **mirror),
+            wide=nn.Conv1d(8_200, 2, 8),  # 65,600 inputs a sum
+        )
+    )
 
 
 def test_convolutions(tmp_path: Path) -> None:
-    model = quantize_dynamic(filled(Convolutions()), recipe=ALL)
+    model = quantize_dynamic(convolutions(), recipe=ALL)
     path = tmp_path / "m.onnx"
     args = seeded(2, 6, 20), seeded(2, 3, 16, 16), seeded(2, 4, 12, 12)
     told = export_onnx(model, args, path)
-    assert told.notes == ("computed in float: the sums of 65600 inputs would overflow int32: wide",)
+    (note,) = told.notes
+    assert note.startswith("computed in float") and note.endswith(": wide")
     assert told.operators == {"conv": 6}
     for y, expected in zip(run(path, *args), flat(model(*args)), strict=True):
         assert y.shape == expected.shape and relative(y, expected) <= CLOSE
@@ -160,35 +144,34 @@ def test_an_image_of_a_batch_does_not_change_others(tmp_path: Path) -> None:
     assert np.array_equal(y[0], whole[0]) and np.isnan(y[2]).all() and np.isfinite(y[1]).all()
 
 
-# --- recurrent layers ---
-
 OPTIONS: dict[str, tuple[type[nn.Module], dict[str, Any], bool]] = {
     "lstm": (nn.LSTM, {}, True),
-    "lstm, two layers, both ways": (nn.LSTM, {"num_layers": 2, "bidirectional": True}, True),
     "lstm, batch first, no bias": (nn.LSTM, {"batch_first": True, "bias": False}, False),
+    "lstm, two layers, both ways": (nn.LSTM, {"num_layers": 2, "bidirectional": True}, True),
     "lstm with projection": (nn.LSTM, {"proj_size": 10, "bidirectional": True}, True),
     "lstm with projection, no state": (nn.LSTM, {"proj_size": 10, "num_layers": 2}, False),
     "gru": (nn.GRU, {"num_layers": 2, "bidirectional": True, "batch_first": True}, True),
     "gru, no bias, no state": (nn.GRU, {"bias": False}, False),
-    "rnn": (nn.RNN, {"num_layers": 2}, True),
     "rnn with relu, both ways": (nn.RNN, {"nonlinearity": "relu", "bidirectional": True}, False),
+    "rnn": (nn.RNN, {"num_layers": 2}, True),
 }
 INPUTS, HIDDEN, STEPS, BATCH = 20, 24, 9, 3
-
-
-class Recurrent(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor, *state: Tensor) -> Any:
-        return self.layer(x, (state if len(state) > 1 else state[0]) if state else None)
 
 
 def recurrent(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """A float model and its inputs."""
     make, options, with_state = OPTIONS[name]
-    model = filled(Recurrent(make(INPUTS, HIDDEN, **options)))
+
+    def with_lstm_states(m: Any, x: Tensor, h: Tensor, c: Tensor) -> Any:
+        return m.layer(x, (h, c))
+
+    def with_states(m: Any, x: Tensor, h: Tensor) -> Any:
+        return m.layer(x, h)
+
+    call = with_lstm_states if make is nn.LSTM else with_states
+    if not with_state:
+        call = lambda m, x: m.layer(x)  # noqa: E731
+    model = filled(net(call, layer=make(INPUTS, HIDDEN, **options)))
     shape = (BATCH, STEPS) if options.get("batch_first") else (STEPS, BATCH)
     args = [seeded(*shape, INPUTS)]
     count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
@@ -199,60 +182,45 @@ def recurrent(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return model, tuple(args)
 
 
+# Gates in PyTorch's order by their places in ONNX's: i, f, g, o of i, o, f, c; r, z, n of z, r, h.
+GATES = {nn.LSTM: (0, 2, 3, 1), nn.GRU: (1, 0, 2), nn.RNN: (0,)}
+
+
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_recurrent_layers(name: str, tmp_path: Path) -> None:
     float_model, args = recurrent(name)
-    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
-    for y, expected in exported(model, args, path):
-        assert relative(y, expected) <= CLOSE
-    found, (make, options, _) = operators(path), OPTIONS[name]
-    plain_lstm = make is nn.LSTM and "proj_size" not in options
-    layers = options.get("num_layers", 1)
-    if plain_lstm:
+    model: Any = quantize_dynamic(float_model)
+    path, (make, options, _) = tmp_path / "m.onnx", OPTIONS[name]
+    (note,) = export_onnx(model, args, path).notes
+    for y, expected in zip(run(path, *args), flat(model(*args)), strict=True):
+        assert y.shape == expected.shape and relative(y, expected) <= CLOSE
+    found, layers = operators(path), options.get("num_layers", 1)
+    names = [f"layer.l{i}" for i in range(layers)] if layers > 1 else ["layer"]
+    assert note.endswith(f": {', '.join(names)}")
+    if make is nn.LSTM and "proj_size" not in options:
         assert found.count("DynamicQuantizeLSTM") == layers
+        assert note.startswith("activations have one scale a step for the whole batch")
     else:
         assert found.count(make.__name__) == layers and "DynamicQuantizeLSTM" not in found
         assert found.count("DequantizeLinear") == layers * (3 if "proj_size" in options else 2)
-    held = [a for a in constants(path).values() if a.ndim > 1 and a.dtype == np.float32]
+        assert note.startswith("computed in float, over int8 weights")
+    stored = constants(path)
+    held = [a for a in stored.values() if a.ndim > 1 and a.dtype == np.float32]
     assert all(a.size <= 8 * HIDDEN * 2 or "proj_size" in options for a in held)  # biases
+    for part in ("ih", "hh") if not {"proj_size", "bidirectional"} & {*options} else ():
+        expected, scale = model.layer.integers()[f"weight_{part}_l0"]
+        q, s = (stored[f"{names[0]}.weight_{part}_{what}"] for what in ("quantized", "scale"))
+        assert q.dtype == np.int8
+        q = q[0].T if make is nn.LSTM else q
+        assert np.array_equal(in_torch_order(q, GATES[make]), expected.numpy())
+        assert np.array_equal(in_torch_order(s.reshape(-1, 1), GATES[make])[:, 0], scale.numpy())
 
 
 def in_torch_order(q: np.ndarray[Any, Any], order: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Rows gate by gate, from ONNX's order to PyTorch's."""
     gates = q.reshape(len(order), -1, q.shape[-1])
     return gates[list(order)].reshape(q.shape)
-
-
-@pytest.mark.parametrize(
-    ("name", "order"),
-    # PyTorch has i, f, g, o and ONNX i, o, f, c; PyTorch r, z, n and ONNX z, r, h.
-    [("lstm", (0, 2, 3, 1)), ("gru, no bias, no state", (1, 0, 2)), ("rnn", (0,))],
-)
-def test_their_integers(name: str, order: tuple[int, ...], tmp_path: Path) -> None:
-    float_model, args = recurrent(name)
-    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
-    export_onnx(model, args, path)
-    found = constants(path)
-    layer = "layer.l0" if name == "rnn" else "layer"
-    for part in ("ih", "hh"):
-        expected, scale = model.layer.integers()[f"weight_{part}_l0"]
-        q, s = (found[f"{layer}.weight_{part}_{what}"] for what in ("quantized", "scale"))
-        assert q.dtype == np.int8
-        q = q[0].T if name == "lstm" else q
-        assert np.array_equal(in_torch_order(q, order), expected.numpy())
-        assert np.array_equal(in_torch_order(s.reshape(-1, 1), order)[:, 0], scale.numpy())
-
-
-def test_what_is_computed_otherwise_is_noted(tmp_path: Path) -> None:
-    said = {}
-    for name in ("lstm, two layers, both ways", "gru, no bias, no state"):
-        float_model, args = recurrent(name)
-        said[name] = export_onnx(quantize_dynamic(float_model), args, tmp_path / "m.onnx").notes
-    (lstm,), (gru,) = said.values()
-    assert lstm.startswith("activations have one scale a step for the whole batch")
-    assert lstm.endswith(": layer.l0, layer.l1")
-    assert gru.startswith("computed in float, over int8 weights") and gru.endswith(": layer")
 
 
 def test_a_layer_of_a_stack_that_stays_float(tmp_path: Path) -> None:
@@ -281,26 +249,24 @@ def test_a_projection_without_an_inverse_takes_no_state(tmp_path: Path) -> None:
     with torch.no_grad():
         float_model.layer.weight_hr_l0[1] = float_model.layer.weight_hr_l0[0]
     model = quantize_dynamic(float_model)
-    with pytest.raises(errors.ModelError, match=r"layer: rows of its projection depend on each"):
+    with pytest.raises(errors.ModelError, match="layer: rows of its projection"):
         export_onnx(model, args, tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
 
-class Cells(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.gru = nn.LSTMCell(INPUTS, 24), nn.GRUCell(24, 16)
-        self.rnn = nn.RNNCell(16, 8)
+def cells() -> nn.Module:
+    def step(m: Any, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        h, c = m.lstm(x, (h, c))
+        gru = m.gru(h)
+        return h, c, gru, m.rnn(gru)
 
-    def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        h, c = self.lstm(x, (h, c))
-        gru = self.gru(h)
-        return h, c, gru, self.rnn(gru)
+    made = {"lstm": nn.LSTMCell(INPUTS, 24), "gru": nn.GRUCell(24, 16), "rnn": nn.RNNCell(16, 8)}
+    return filled(net(step, **made))
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [("int8", CLOSE), (torch.float16, SAME)])
 def test_cells(dtype: Any, bound: float, tmp_path: Path) -> None:
-    model = quantize_dynamic(filled(Cells()), dtype=dtype)
+    model = quantize_dynamic(cells(), dtype=dtype)
     args = seeded(5, INPUTS), seeded(5, 24, seed=1), seeded(5, 24, seed=2)
     for y, expected in exported(model, args, tmp_path / "m.onnx"):
         assert relative(y, expected) <= bound
@@ -309,24 +275,23 @@ def test_cells(dtype: Any, bound: float, tmp_path: Path) -> None:
         assert held == [np.float16] * 6
 
 
-# --- whole models ---
-
-
-class Whole(nn.Module):
+def everything() -> nn.Module:
     """A layer of each kind in one network."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.line = nn.Embedding(300, 16), nn.Conv1d(16, 16, 3, padding=1)
-        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.gru, self.lstm = nn.GRU(16, 16, batch_first=True), nn.LSTM(16, 16, batch_first=True)
-        self.out = nn.Linear(16, 5)
+    def forward(m: Any, i: Tensor) -> Tensor:
+        x = m.line(m.table(i).transpose(1, 2)).transpose(1, 2)
+        return m.out(torch.relu(m.lstm(m.gru(m.encoder(x))[0])[0]))  # type: ignore[no-any-return]
 
-    def forward(self, i: Tensor) -> Tensor:
-        x = self.line(self.table(i).transpose(1, 2)).transpose(1, 2)
-        x, _ = self.lstm(self.gru(self.encoder(x))[0])
-        return self.out(torch.relu(x))  # type: ignore[no-any-return]
+    torch.manual_seed(0)
+    return net(
+        forward,
+        table=nn.Embedding(300, 16),
+        line=nn.Conv1d(16, 16, 3, padding=1),
+        encoder=encoder(16, 2, dropout=0.0),
+        gru=nn.GRU(16, 16, batch_first=True),
+        lstm=nn.LSTM(16, 16, batch_first=True),
+        out=nn.Linear(16, 5),
+    ).eval()
 
 
 one_worker = pytest.mark.xdist_group("export of a whole model")  # makes it once
@@ -334,8 +299,7 @@ one_worker = pytest.mark.xdist_group("export of a whole model")  # makes it once
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
-    torch.manual_seed(0)
-    model = quantize_dynamic(Whole().eval(), recipe=ALL)
+    model = quantize_dynamic(everything(), recipe=ALL)
     path = tmp_path_factory.mktemp("whole") / "m.onnx"
     i = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
     told = export_onnx(model, (i,), path, dynamic_shapes=({0: "batch", 1: "length"},))
@@ -345,7 +309,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
 
 
 @one_worker
-@pytest.mark.parametrize("shape", [(1, 1), (2, 7), (4, 19)])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 19)])
 def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int, int]) -> None:
     model, path = whole
     i = torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(1))
@@ -368,19 +332,12 @@ def test_it_runs_in_the_oldest_onnxruntime(
 def test_layers_of_other_sizes_with_the_same_biases(tmp_path: Path) -> None:
     """Two directions of 16 units and one of 32 have as many biases."""
 
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.both = nn.LSTM(16, 16, bidirectional=True)
-            self.one = nn.LSTM(32, 32)
-            for name, value in self.named_parameters():
-                if "bias" in name:
-                    nn.init.constant_(value, 0.1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.one(self.both(x)[0])[0]  # type: ignore[no-any-return]
-
-    model, path = quantize_dynamic(Two().eval()), tmp_path / "m.onnx"
+    both, one = nn.LSTM(16, 16, bidirectional=True), nn.LSTM(32, 32)
+    for name, value in [*both.named_parameters(), *one.named_parameters()]:
+        if "bias" in name:
+            nn.init.constant_(value, 0.1)
+    two = net(lambda m, x: m.one(m.both(x)[0])[0], both=both, one=one).eval()
+    model, path = quantize_dynamic(two), tmp_path / "m.onnx"
     x = seeded(5, 2, 16)
     export_onnx(model, (x,), path)
     assert relative(run(path, x)[0], model(x).detach().numpy()) <= CLOSE

@@ -5,31 +5,23 @@ from __future__ import annotations
 from torch import nn
 
 from octavo.torch import inspect, quantize_dynamic, report
-
-
-def tied() -> nn.Sequential:
-    """An embedding whose table is the output layer's weight."""
-    model = nn.Sequential(
-        nn.Embedding(1000, 64), nn.Linear(64, 64), nn.Linear(64, 1000, bias=False)
-    )
-    model[2].weight = model[0].weight
-    return model
+from tests.models import Tied
 
 
 def test_shared_weights_count_once() -> None:
     table, square = 1000 * 64 * 4, 64 * 64 * 4
-    found = inspect(tied())
+    tied = nn.Sequential(*Tied(1000, 64).children())
+    found = inspect(tied)
     assert found.weight_bytes == (table, square, 0)
-    done = report(quantize_dynamic(tied(), recipe="int8"))
+    done = report(quantize_dynamic(tied, recipe="int8"))
     assert [o.bytes_before for o in done.layers] == [table, square, 0]
 
 
 def test_an_inspection_prints_as_a_table_without_shares_of_what_nobody_knows() -> None:
     text = str(inspect(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 8))))
     assert text.startswith("Sequential\n")
-    assert "Leave float: a convolution of 8 outputs, each a sum of 27 products" in text
-    assert "%" not in text
-    assert "MACs: multiply-accumulates for one row of input, such as a token" in text
+    assert "Leave float: a convolution of 8 outputs" in text
+    assert "%" not in text and "MACs: multiply-accumulates" in text
 
 
 def test_a_list_of_blocks_is_a_row_each_of_its_layers() -> None:

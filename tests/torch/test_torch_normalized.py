@@ -13,6 +13,8 @@ from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, 
 
 from octavo.torch import quantize_dynamic, report
 from octavo.torch.layers.linear import QuantizedLinear
+from tests.models import Doubled, outcomes, quiet, relative
+from tests.torch.test_torch_whole_models import old_weight_norm
 
 IN, OUT = 24, 16
 
@@ -20,26 +22,6 @@ IN, OUT = 24, 16
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
-
-
-def error(got: Tensor, wanted: Tensor) -> float:
-    return float((got - wanted).detach().norm() / wanted.detach().norm())
-
-
-def outcomes(model: nn.Module) -> dict[str, Any]:
-    return {o.layer.name: o for o in report(model).layers}
-
-
-class Double(nn.Module):  # type: ignore[misc]
-    def forward(self, weight: Tensor) -> Tensor:
-        return 2 * weight
-
-
-def old_weight_norm(module: nn.Module) -> nn.Module:
-    with pytest.warns(FutureWarning, match="weight_norm"):
-        made: nn.Module = weight_norm(module)
-    made.weight_g.data *= 3  # what the attribute `weight` held until now is out of date
-    return made
 
 
 def pruned(module: nn.Module) -> nn.Module:
@@ -51,8 +33,8 @@ def pruned(module: nn.Module) -> nn.Module:
 
 
 def parametrized(module: nn.Module) -> nn.Module:
-    parametrize.register_parametrization(module, "weight", Double())
-    parametrize.register_parametrization(module, "bias", Double())
+    parametrize.register_parametrization(module, "weight", Doubled())
+    parametrize.register_parametrization(module, "bias", Doubled())
     return module
 
 
@@ -68,8 +50,7 @@ every_normalization = pytest.mark.parametrize("normalize", NORMALIZED.values(), 
 
 
 @every_normalization
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("inplace", [True, False], ids=["inplace", "copy"])
+@pytest.mark.parametrize(("training", "inplace"), [(True, False), (False, True)])
 def test_a_computed_weight_is_quantized_as_eval_mode_computes_it(
     normalize: Callable[[nn.Module], nn.Module], training: bool, inplace: bool
 ) -> None:
@@ -83,7 +64,7 @@ def test_a_computed_weight_is_quantized_as_eval_mode_computes_it(
     wanted = copy_of(model).eval()(x)
     quantized = quantize_dynamic(model, inplace=inplace)
     assert isinstance(quantized[0], QuantizedLinear) and not quantized.training
-    assert 0 < error(quantized(x), wanted) < 0.02
+    assert 0 < relative(quantized(x), wanted) < 0.02
     assert outcomes(quantized)["0"].layer.shares_with == ()
     if not inplace:
         after = model.state_dict()
@@ -115,7 +96,7 @@ def test_a_normalized_layer_that_stays_float_is_copied(
     wanted = model(x)
     quantized = quantize_dynamic(model, {"1"})
     assert torch.equal(quantized[0](x), model[0](x))
-    assert error(quantized(x), wanted) < 0.02
+    assert relative(quantized(x), wanted) < 0.02
     for a, b in zip(model[0].parameters(), quantized[0].parameters(), strict=True):
         assert a is not b and torch.equal(a, b)
 
@@ -131,24 +112,18 @@ def test_equal_parametrizations_over_one_weight_each_count() -> None:
     model[2].parametrizations.weight.original = model[0].parametrizations.weight.original
     x = torch.randn(5, IN)
     quantized = quantize_dynamic(model)
-    assert error(quantized(x), model(x)) < 0.03
+    assert relative(quantized(x), model(x)) < 0.03
 
 
 def test_parametrized_and_pruned_attention() -> None:
     x = torch.randn(3, 5, IN)
-    for change in (old_weight_norm, parametrizations.weight_norm, pruned_attention):
-        model = nn.MultiheadAttention(IN, 2, batch_first=True)
-        if change is pruned_attention:
-            change(model)
-        elif change is old_weight_norm:
-            with pytest.warns(FutureWarning, match="weight_norm"):
-                weight_norm(model, "in_proj_weight")
-        else:
-            change(model, "in_proj_weight")
-        model.eval()
+    changes: list[Callable[..., Any]] = [
+        quiet(weight_norm),
+        parametrizations.weight_norm,
+        lambda model, name: prune.random_unstructured(model, name, 0.3),
+    ]
+    for change in changes:
+        model = nn.MultiheadAttention(IN, 2, batch_first=True).eval()
+        change(model, "in_proj_weight")
         wanted = model(x, x, x)[0]
-        assert 0 < error(quantize_dynamic(model)(x, x, x)[0], wanted) < 0.03
-
-
-def pruned_attention(model: nn.Module) -> None:
-    prune.random_unstructured(model, "in_proj_weight", 0.3)
+        assert 0 < relative(quantize_dynamic(model)(x, x, x)[0], wanted) < 0.03

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.nn.utils import weight_norm
 
 from octavo import Scheme
-from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
+from octavo.errors import AlreadyQuantizedError, ModelError
 from octavo.torch import default_mapping, quantize_dynamic, report
 from octavo.torch import qconfig as qc
 from octavo.torch.layers.linear import QuantizedLinear
-from octavo.torch.qconfig import QConfig, default_dynamic_qconfig
-from octavo.torch.qconfig.observers import PerChannelMinMaxObserver
+from tests.models import mlp, net, outcomes, relative
 
 IN, OUT = 24, 16
 
@@ -28,18 +27,6 @@ IN, OUT = 24, 16
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
-
-
-def error(got: Tensor, wanted: Tensor) -> float:
-    return float((got - wanted).detach().norm() / wanted.detach().norm())
-
-
-def mlp() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(IN, 32), nn.ReLU(), nn.Linear(32, OUT))
-
-
-def outcomes(model: nn.Module) -> dict[str, Any]:
-    return {o.layer.name: o for o in report(model).layers}
 
 
 def old_weight_norm(module: nn.Module) -> nn.Module:
@@ -50,39 +37,28 @@ def old_weight_norm(module: nn.Module) -> nn.Module:
 
 
 def test_subclasses_with_linears_own_forward() -> None:
-    class Named(nn.Linear):  # type: ignore[misc]
-        pass
-
-    class Scaled(nn.Linear):  # type: ignore[misc]
-        def forward(self, x: Tensor) -> Tensor:
-            return 2 * super().forward(x)
-
-    model = nn.Sequential(Named(IN, OUT), Scaled(OUT, OUT))
+    named = type("Named", (nn.Linear,), {})
+    model = nn.Sequential(named(IN, OUT), Special(OUT, OUT))
     quantized = quantize_dynamic(model, recipe="int8")
-    assert type(quantized[0]) is QuantizedLinear and type(quantized[1]) is Scaled
+    assert type(quantized[0]) is QuantizedLinear and type(quantized[1]) is Special
     assert "forward of its own" in outcomes(quantized)["1"].reason
     x = torch.randn(5, IN)
-    assert error(quantized(x), model(x)) < 0.02
+    assert relative(quantized(x), model(x)) < 0.02
 
 
-class Tied(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(40, IN)
-        self.first, self.second = nn.Linear(IN, 40), nn.Linear(IN, 40)
-        self.first.weight = self.second.weight = self.embedding.weight
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        return self.first(x) - 2 * self.second(x)
+def tied() -> Any:
+    embedding, first, second = nn.Embedding(40, IN), nn.Linear(IN, 40), nn.Linear(IN, 40)
+    first.weight = second.weight = embedding.weight
+    parts = {"embedding": embedding, "first": first, "second": second}
+    return net(lambda m, t: m.first(m.embedding(t)) - 2 * m.second(m.embedding(t)), **parts)
 
 
 @pytest.mark.parametrize("inplace", [True, False])
 def test_tied_weights(inplace: bool) -> None:
-    model, tokens = Tied(), torch.arange(12)
+    model, tokens = tied(), torch.arange(12)
     wanted, table = model(tokens), model.embedding.weight
     quantized = quantize_dynamic(model, inplace=inplace)
-    assert error(quantized(tokens), wanted) < 0.02
+    assert relative(quantized(tokens), wanted) < 0.02
     assert quantized.first.packed is quantized.second.packed
     assert quantized.first.scale is quantized.second.scale
     assert quantized.first.bias is not quantized.second.bias
@@ -97,20 +73,9 @@ def test_tied_weights(inplace: bool) -> None:
 
 
 def test_tied_weights_that_are_told_apart_do_not_share() -> None:
-    quantized = quantize_dynamic(Tied(), {"first": Scheme(), "second": None})
+    quantized = quantize_dynamic(tied(), {"first": Scheme(), "second": None})
     assert isinstance(quantized.first, QuantizedLinear)
     assert quantized.second.weight is quantized.embedding.weight
-
-
-def test_a_module_under_two_names_is_converted_once() -> None:
-    shared = nn.Linear(IN, IN)
-    model = nn.Sequential(OrderedDict(a=shared, b=nn.ReLU(), c=shared, d=nn.Sequential(shared)))
-    quantized = quantize_dynamic(model)
-    assert isinstance(quantized.a, QuantizedLinear)
-    assert quantized.a is quantized.c is quantized.d[0]
-    assert list(outcomes(quantized)) == ["a"]
-    x = torch.randn(5, IN)
-    assert error(quantized(x), model(x)) < 0.03
 
 
 @pytest.mark.parametrize("inplace", [True, False])
@@ -120,13 +85,13 @@ def test_a_model_that_is_a_layer_itself(inplace: bool) -> None:
     wanted = model(x)
     quantized = quantize_dynamic(model, inplace=inplace)
     assert type(quantized) is QuantizedLinear and type(model) is nn.Linear
-    assert error(quantized(x), wanted) < 0.02
+    assert relative(quantized(x), wanted) < 0.02
     assert list(outcomes(quantized)) == ["(model)"]
 
 
 @pytest.mark.parametrize("inplace", [True, False])
 def test_hooks_are_kept_in_order(inplace: bool) -> None:
-    model = mlp()
+    model = mlp(IN, 32, OUT)
     said: list[Any] = []
     model[0].register_forward_pre_hook(lambda module, args: (args[0] * 2,))
     model[0].register_forward_pre_hook(
@@ -140,7 +105,7 @@ def test_hooks_are_kept_in_order(inplace: bool) -> None:
     wanted = model[0](x)
     said.clear()
     quantized = quantize_dynamic(model, inplace=inplace)
-    assert error(quantized[0](x), wanted) < 0.02
+    assert relative(quantized[0](x), wanted) < 0.02
     assert said == [("pre", {}), QuantizedLinear]
     handle.remove()
     quantized[0](x)
@@ -148,7 +113,7 @@ def test_hooks_are_kept_in_order(inplace: bool) -> None:
 
 
 def test_training_state_and_requires_grad_of_the_original_stay() -> None:
-    model = mlp().train()
+    model = mlp(IN, 32, OUT).train()
     model[0].weight.requires_grad_(False)
     model[2].qconfig = None
     names = dict(model.named_modules())
@@ -179,7 +144,7 @@ def test_a_copy_does_not_copy_what_it_replaces() -> None:
 
 
 def test_the_float_weights_are_freed_inplace() -> None:
-    model = mlp()
+    model = mlp(IN, 32, OUT)
     weights = [weakref.ref(model[0].weight), weakref.ref(model[2].weight)]
     quantize_dynamic(model, inplace=True)
     gc.collect()
@@ -187,7 +152,7 @@ def test_the_float_weights_are_freed_inplace() -> None:
 
 
 def test_the_bias_is_not_shared_with_the_original() -> None:
-    model = mlp()
+    model = mlp(IN, 32, OUT)
     quantized = quantize_dynamic(model)
     bias = quantized[0].bias.clone()
     model[0].bias.data.zero_()
@@ -225,21 +190,18 @@ def test_mapping_with_a_class_of_the_users_own() -> None:
     assert outcomes(quantized)["0"].quantized
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Sequential):  # type: ignore[misc]
     """A container whose weights are those of its layers."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.norm = nn.Linear(IN, IN), nn.LayerNorm(IN)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.linear(x))
+def block() -> Block:
+    return Block(OrderedDict(linear=nn.Linear(IN, IN), norm=nn.LayerNorm(IN)))
 
 
 def test_mapping_replaces_what_holds_no_layer_as_torch_ao_does() -> None:
     """Containers, norms and activations, the inner before the outer."""
     mapping = {**default_mapping(), Block: Own, nn.LayerNorm: Own, nn.GELU: Own}
-    model = nn.Sequential(Block(), nn.GELU(), Block())
+    model = nn.Sequential(block(), nn.GELU(), block())
     quantized = quantize_dynamic(model, {Block, nn.GELU}, mapping=mapping)
     for place in (0, 2):
         assert type(quantized[place]) is Own
@@ -251,7 +213,7 @@ def test_mapping_replaces_what_holds_no_layer_as_torch_ao_does() -> None:
     assert [outcome.bytes_after for outcome in report(quantized).layers] == [
         outcome.bytes_after for outcome in report(quantize_dynamic(model)).layers
     ]
-    assert "0: a Own stands there, as mapping says" in report(quantized).notes
+    assert any(note.startswith("0: a Own") for note in report(quantized).notes)
     x = torch.randn(5, IN)
     assert torch.equal(quantized(x), quantize_dynamic(model)(x))
     assert type(model[0]) is Block
@@ -260,14 +222,14 @@ def test_mapping_replaces_what_holds_no_layer_as_torch_ao_does() -> None:
 def test_mapping_keeps_to_what_the_spec_says_of_each_module() -> None:
     qconfig = qc.default_dynamic_qconfig
     mapping = {**default_mapping(), Block: Own, nn.LayerNorm: Own, nn.GELU: Own}
-    model = nn.Sequential(Block(), nn.GELU(), Block())
+    model = nn.Sequential(block(), nn.GELU(), block())
     spec = {"": qconfig, Block: None, "2.norm": qconfig, nn.GELU: None}
     quantized = quantize_dynamic(model, spec, mapping=mapping)
     assert type(quantized[0]) is type(quantized[2]) is Block
     assert type(quantized[0].norm) is nn.LayerNorm
     assert type(quantized[1]) is nn.GELU
     assert quantized[2].norm.told is qconfig
-    assert report(quantized).notes[0] == "2.norm: a Own stands there, as mapping says"
+    assert report(quantized).notes[0].startswith("2.norm: a Own")
 
 
 def test_modules_with_weights_of_one_axis_are_reported() -> None:
@@ -278,20 +240,12 @@ def test_modules_with_weights_of_one_axis_are_reported() -> None:
     )
 
 
-def test_a_recipe_and_a_dtype_are_one_too_many() -> None:
-    model = nn.Sequential(nn.Linear(IN, IN))
-    for dtype in (torch.qint8, "int8", "qint8"):
-        assert type(quantize_dynamic(model, dtype=dtype, recipe="int8")[0]) is QuantizedLinear
-    with pytest.raises(OptionError, match=r"recipe and dtype \(torch.float16\): give one"):
-        quantize_dynamic(model, dtype=torch.float16, recipe="int8")
-
-
 def test_a_type_in_mapping_that_nothing_becomes_is_reported() -> None:
     model = nn.Sequential(nn.Linear(IN, IN), nn.LayerNorm(IN))
     mapping = {**default_mapping(), nn.LayerNorm: Own, nn.GELU: Own}
     quantized = quantize_dynamic(model, mapping=mapping)
     note, _ = report(quantized).notes
-    assert note == "mapping has LayerNorm; no module of it was chosen and could be replaced"
+    assert note.startswith("mapping has LayerNorm")
 
 
 @pytest.mark.parametrize(
@@ -342,68 +296,67 @@ def test_a_mapping_without_a_type_leaves_it_float() -> None:
         mapping={Special: Own},
     )
     assert type(quantized[1]) is nn.Linear
-    reason = outcomes(quantized)["1"].reason
-    assert reason == "mapping has no Linear; extend octavo.torch.default_mapping(), which has it"
-
-
-def test_a_mapped_class_without_from_float_is_named() -> None:
-    with pytest.raises(OptionError, match=r"mapping: ReLU \(for 0\) has no classmethod from_float"):
-        quantize_dynamic(mlp(), {nn.Linear}, mapping={nn.Linear: nn.ReLU})
+    assert outcomes(quantized)["1"].reason.startswith("mapping has no Linear")
 
 
 def test_a_lazy_layer_is_refused_until_it_has_weights() -> None:
     model = nn.Sequential(nn.Linear(IN, OUT), nn.LazyLinear(5))
-    with pytest.raises(ModelError, match=r"1\.weight is not initialized.*run the float model once"):
+    with pytest.raises(ModelError, match=r"1\.weight is not initialized"):
         quantize_dynamic(model)
     x = torch.randn(3, IN)
     wanted = model(x)
     quantized = quantize_dynamic(model)
     assert isinstance(quantized[1], QuantizedLinear)
-    assert error(quantized(x), wanted) < 0.02
+    assert relative(quantized(x), wanted) < 0.02
 
 
 def test_a_model_on_meta_is_refused() -> None:
     with torch.device("meta"):
-        model = mlp()
+        model = mlp(IN, 32, OUT)
     with pytest.raises(ModelError, match=r"0\.weight is on device meta"):
         quantize_dynamic(model)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_models_of_other_dtypes(dtype: torch.dtype) -> None:
-    model = mlp().to(dtype)
+    model = mlp(IN, 32, OUT).to(dtype)
     x = torch.randn(5, IN)
     wanted = copy.deepcopy(model).float()(x)
     got = quantize_dynamic(model)(x.to(dtype))
     assert got.dtype is dtype
-    assert error(got.float(), wanted) < 0.02
+    assert relative(got.float(), wanted) < 0.02
     later = quantize_dynamic(copy.deepcopy(model).float()).to(dtype)
     assert torch.equal(later(x.to(dtype)), got) or dtype is torch.float64
 
 
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+BAD: dict[str, tuple[float, dict[str, Any]]] = {
+    "nan": (torch.nan, {}),
+    "infinity": (torch.inf, {}),
+    "normalized": (-torch.inf, {}),
+    "beyond float16": (1e5, {"dtype": torch.float16}),
+}
+
+
 @pytest.mark.parametrize("inplace", [True, False])
-@pytest.mark.parametrize("normalized", [True, False])
-def test_nan_and_infinity_in_a_weight_change_nothing(
-    bad: float, inplace: bool, normalized: bool
-) -> None:
-    model = mlp().train()
-    if normalized:
+@pytest.mark.parametrize("bad", BAD)
+def test_weights_that_no_layer_can_hold_change_nothing(bad: str, inplace: bool) -> None:
+    model, (value, how) = mlp(IN, 32, OUT).train(), BAD[bad]
+    if bad == "normalized":
         old_weight_norm(model[2])
-        model[2].weight_g.data[3] = bad
+        model[2].weight_g.data[3] = value
     else:
-        model[2].weight.data[3, 4] = bad
+        model[2].weight.data[3, 4] = value
     types = [type(module) for module in model]
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    with pytest.raises(ValueError, match="2: weight"):
-        quantize_dynamic(model, inplace=inplace)
+    with pytest.raises(ValueError, match=r"^2: w"):
+        quantize_dynamic(model, inplace=inplace, **how)
     assert [type(module) for module in model] == types and model.training
     after = model.state_dict()
     assert all(torch.equal(after[k].nan_to_num(), v.nan_to_num()) for k, v in before.items())
 
 
 def test_what_is_quantized_already_is_refused() -> None:
-    model = nn.Sequential(mlp(), nn.Linear(OUT, OUT))
+    model = nn.Sequential(mlp(IN, 32, OUT), nn.Linear(OUT, OUT))
     with pytest.raises(AlreadyQuantizedError, match=r"0\.0 is a QuantizedLinear already"):
         quantize_dynamic(quantize_dynamic(model))
 
@@ -413,33 +366,3 @@ def test_what_is_quantized_already_is_refused() -> None:
     model[1] = Linear()
     with pytest.raises(AlreadyQuantizedError, match=r"1 was quantized by torch\.ao"):
         quantize_dynamic(model)
-
-
-@pytest.mark.parametrize("batch", [(), (0,), (4,), (2, 3, 4)], ids=str)
-def test_a_model_takes_every_shape_that_its_layers_take(batch: tuple[int, ...]) -> None:
-    model = mlp()
-    x = torch.randn(*batch, IN)
-    got, wanted = quantize_dynamic(model)(x), model(x)
-    assert got.shape == wanted.shape
-    assert not got.numel() or error(got, wanted) < 0.03
-
-
-@pytest.mark.parametrize("inplace", [True, False])
-def test_a_weight_beyond_float16_changes_nothing(inplace: bool) -> None:
-    model = mlp()
-    model[2].weight.data[0, 0] = 1e5
-    with pytest.raises(ValueError, match=r"2: w.* beyond .*float16"):
-        quantize_dynamic(model, dtype=torch.float16, inplace=inplace)
-    assert [type(module) for module in model] == [nn.Linear, nn.ReLU, nn.Linear]
-
-
-@pytest.mark.parametrize("inplace", [True, False])
-def test_a_qconfig_that_cannot_be_kept_to_changes_nothing(inplace: bool) -> None:
-    columns = PerChannelMinMaxObserver.with_args(
-        dtype=torch.int8, qscheme=torch.per_channel_symmetric, ch_axis=1
-    )
-    bad = QConfig(activation=default_dynamic_qconfig.activation, weight=columns)
-    model = mlp()
-    with pytest.raises(OptionError, match=r"2: .* has ch_axis=1"):
-        quantize_dynamic(model, {"0": default_dynamic_qconfig, "2": bad}, inplace=inplace)
-    assert [type(module) for module in model] == [nn.Linear, nn.ReLU, nn.Linear]

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+import octavo.torch
 from octavo.core.metrics import relative_error
 from octavo.errors import (
     AlreadyQuantizedError,
@@ -23,7 +24,8 @@ from octavo.errors import (
 )
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme
 from octavo.torch import TorchTarget, inspect, load, quantize_dynamic, report
-from tests.torch.tuning_models import Attends, Speech, Tied, Wrapped, speech
+from tests.models import Attends, Speech, net
+from tests.torch.tuning_models import Wrapped, speech, tied
 
 INT8 = PRESETS["int8"]
 
@@ -33,37 +35,16 @@ def all_float(recipe: Recipe = INT8) -> Recipe:
 
 
 def test_the_front_end_offers_it() -> None:
-    import octavo.torch
-
-    assert sorted(octavo.torch.__all__) == [
-        "Int8DynamicActivationInt4WeightConfig",
-        "Int8DynamicActivationInt8WeightConfig",
-        "Int8DynamicActivationIntxWeightConfig",
-        "IntxWeightOnlyConfig",
-        "MappingType",
-        "PerAxis",
-        "PerGroup",
-        "PerRow",
-        "PerTensor",
-        "TorchTarget",
-        "compare",
-        "default_mapping",
-        "export_onnx",
-        "inspect",
-        "load",
-        "qconfig",
-        "quantize_",
-        "quantize_dynamic",
-        "report",
-        "save",
-    ]
+    configs = "Int8DynamicActivationInt4WeightConfig Int8DynamicActivationInt8WeightConfig"
+    configs += " Int8DynamicActivationIntxWeightConfig IntxWeightOnlyConfig"
+    parts = "MappingType PerAxis PerGroup PerRow PerTensor TorchTarget compare default_mapping"
+    calls = "export_onnx inspect load qconfig quantize_ quantize_dynamic report save"
+    assert sorted(octavo.torch.__all__) == f"{configs} {parts} {calls}".split()
 
 
-# --- decisions ---
-
-
-@pytest.mark.parametrize("make", [Speech, Tied, Attends])
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("make", [Speech, tied, Attends])
 def test_decisions_are_what_a_build_holds(make: Any, preset: str) -> None:
     target = TorchTarget(make())
     rules = (Rule(FLOAT, name="*.l1"),) if make is Speech else ()
@@ -91,7 +72,7 @@ def test_attention_that_stays_float_keeps_its_output_layer() -> None:
         schemes = {d.layer.name: d for d in target.decisions(recipe)}
         found = schemes["look"].scheme.is_float, schemes["look.out_proj"].scheme.is_float
         assert found == expected
-    assert schemes["look.out_proj"].reason == "the recipe's rule for name 'look.out_proj'"
+    assert "'look.out_proj'" in schemes["look.out_proj"].reason
 
 
 @pytest.mark.real_time
@@ -112,11 +93,8 @@ def test_hundreds_of_rules_about_hundreds_of_layers_take_milliseconds() -> None:
 
 
 def test_a_rule_that_matches_no_layer() -> None:
-    with pytest.raises(RecipeError, match=r"name 'lstm\.l9' matches no layer\. Did you mean 'lst"):
+    with pytest.raises(RecipeError, match=r"'lstm\.l9' .*Did you mean 'lst"):
         TorchTarget(Speech()).decisions(INT8.with_rules_first(Rule(FLOAT, name="lstm.l9")))
-
-
-# --- builds ---
 
 
 def test_a_build_runs_on_arrays_and_is_what_quantize_dynamic_gives() -> None:
@@ -184,36 +162,28 @@ def test_calibration_is_refused() -> None:
         lambda: target.save(INT8, Path("x"), []),
         lambda: target.peak_memory(None, {}, []),
     ):
-        with pytest.raises(OptionError, match="calibration data is for static quantization"):
+        with pytest.raises(OptionError, match="calibration data"):
             call()
 
 
 def test_what_is_no_float_model() -> None:
     with pytest.raises(AlreadyQuantizedError):
         TorchTarget(quantize_dynamic(Speech()))
-    with pytest.raises(OptionError, match=r"model: needs a torch\.nn\.Module, not int"):
+    with pytest.raises(OptionError, match=r"model: .*not int"):
         TorchTarget(3)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="example_inputs is a Tensor; needs a tuple"):
+    with pytest.raises(OptionError, match="example_inputs is a Tensor"):
         TorchTarget(Speech(), example_inputs=torch.ones(1))  # type: ignore[arg-type]
     target = TorchTarget("tests.torch.tuning_models:spech")
-    with pytest.raises(ModelError, match=r"has no 'spech'\. Did you mean 'speech'"):
+    with pytest.raises(ModelError, match="Did you mean 'speech'"):
         target.decisions(INT8)
 
 
-# --- inputs and outputs ---
-
-
 def test_inputs_go_by_name_or_position_and_are_not_written_to() -> None:
-    class Sum(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lin = nn.Linear(4, 4)
+    def forward(m: Any, a: Any, /, b: Any, *more: Any, scale: float = 1.0) -> Any:
+        a += 1
+        return [{"a": m.lin(a), "b": (b * scale, *more)}, None, "text"]
 
-        def forward(self, a: Any, /, b: Any, *more: Any, scale: float = 1.0) -> Any:
-            a += 1
-            return [{"a": self.lin(a), "b": (b * scale, *more)}, None, "text"]
-
-    target = TorchTarget(Sum())
+    target = TorchTarget(net(forward, lin=nn.Linear(4, 4)))
     a, b, c = (np.full((2, 4), v, np.float32) for v in (1, 2, 3))
     b.flags.writeable = False
     for built in (target.float_model(), target.build(INT8)):
@@ -224,7 +194,7 @@ def test_inputs_go_by_name_or_position_and_are_not_written_to() -> None:
         np.testing.assert_array_equal(outputs[2], c)
         assert (a == 1).all()
         assert len(built.run({"a": a, "b": b})) == 2
-        with pytest.raises(InputDataError, match=r"no input 'scael'\. Did you mean 'scale'"):
+        with pytest.raises(InputDataError, match="Did you mean 'scale'"):
             built.run({"0": a, "1": b, "scael": 2.0})
 
 
@@ -246,9 +216,6 @@ def test_floating_point_inputs_are_given_in_the_models_dtype(dtype: torch.dtype)
     np.testing.assert_array_equal(out, expected)
     (quantized,) = target.build(INT8).run({"input": x})  # its own tensors are integers
     assert 0 < np.abs(quantized - out).max() < 0.05
-
-
-# --- files, pickles, fingerprints ---
 
 
 def test_a_saved_model_is_the_built_one(tmp_path: Path) -> None:

@@ -11,23 +11,22 @@ from torch import nn
 
 from octavo.errors import InputDataError
 from octavo.torch import TorchTarget
-from tests.torch.tuning_models import Attends, Speech, Tied, Wrapped
+from tests.models import Attends, Speech, Tied, net
+from tests.torch.tuning_models import Wrapped
 
 
-class Reads(nn.Module):
+def reads() -> nn.Module:
     """As a Hugging Face model: ids, a mask and types, of which each has a default."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.types, self.words = nn.Embedding(2, 8), nn.Embedding(300, 8)
-
     def forward(
-        self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None
+        m: Any, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None
     ) -> Any:
-        x = self.words(input_ids)
+        x = m.words(input_ids)
         if token_type_ids is not None:
-            x = x + self.types(token_type_ids)
+            x = x + m.types(token_type_ids)
         return x if attention_mask is None else x * attention_mask[..., None]
+
+    return net(forward, types=nn.Embedding(2, 8), words=nn.Embedding(300, 8))
 
 
 def values(feeds: Any, name: str) -> np.ndarray:
@@ -44,11 +43,7 @@ def test_like_an_example() -> None:
         "pair": (torch.randn(2, 2), [torch.tensor([False, True] * 20)]),
     }
 
-    class Takes(nn.Module):
-        def forward(self, **inputs: Any) -> Any:
-            return inputs["x"]
-
-    target = TorchTarget(Takes(), example_inputs=example)
+    target = TorchTarget(net(lambda m, **inputs: inputs["x"]), example_inputs=example)
     feeds = target.made_up({}, 3)
     assert len(feeds) == 4
     assert {feed["x"].shape for feed in feeds} == {(2, 50, 3)}
@@ -87,7 +82,7 @@ def test_shapes_alone() -> None:
 
 
 def test_ids_masks_and_types_by_their_names() -> None:
-    target = TorchTarget(Reads())
+    target = TorchTarget(reads())
     names = ("input_ids", "attention_mask", "token_type_ids")
     feeds = target.made_up(dict.fromkeys(names, (2, 60)), 0)
     assert values(feeds, "input_ids").max() == 299
@@ -136,22 +131,20 @@ def test_guessed_from_the_first_layers(make: Any, shape: tuple[int, ...]) -> Non
     assert all(np.isfinite(target.float_model().run(feed)[0]).all() for feed in feeds)
 
 
-class Padded(nn.Module):
+def padded(padding: int) -> nn.Module:
     """Nothing comes of padding, wherever it stands."""
 
-    def __init__(self, padding: int) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(40, 8, padding), nn.Embedding(12, 8)
-
-    def forward(self, ids: Any, lengths: Any, position_ids: Any) -> Any:
+    def forward(m: Any, ids: Any, lengths: Any, position_ids: Any) -> Any:
         assert lengths.max() == ids.shape[1] and lengths.min() >= 1
-        return self.words(ids) + self.places(position_ids)
+        return m.words(ids) + m.places(position_ids)
+
+    return net(forward, words=nn.Embedding(40, 8, padding), places=nn.Embedding(12, 8))
 
 
 @pytest.mark.parametrize("padding", [0, 1, 39])
 def test_padding_ends_one_row_and_lengths_and_positions_fit(padding: int) -> None:
     shapes = {"ids": (3, 12), "lengths": (3,), "position_ids": (3, 12)}
-    for feed in TorchTarget(Padded(padding)).made_up(shapes, 0):
+    for feed in TorchTarget(padded(padding)).made_up(shapes, 0):
         is_padding = feed["ids"] == padding
         assert is_padding[-1].tolist() == [False] * 9 + [True] * 3 and not is_padding[:-1].any()
         assert len(np.unique(feed["ids"])) > 15 and feed["ids"].max() >= 38
@@ -164,21 +157,19 @@ def deep() -> nn.Module:
     return nn.Sequential(*steps, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-class Raw(nn.Module):
+def raw() -> nn.Module:
     """Reads samples [batch, length] through a convolution of one channel."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv1d(1, 4, 10, 5), nn.Conv1d(4, 4, 8, 4)
-
-    def forward(self, samples: Any) -> Any:
+    def forward(m: Any, samples: Any) -> Any:
         if samples.ndim != 2:
             raise ValueError("samples are [batch, length]")
-        return self.second(self.first(samples[:, None]))
+        return m.second(m.first(samples[:, None]))
+
+    return net(forward, first=nn.Conv1d(1, 4, 10, 5), second=nn.Conv1d(4, 4, 8, 4))
 
 
 @pytest.mark.parametrize(
-    ("make", "shape", "least"), [(deep, (2, 3, 224, 224), 0.0), (Raw, (2, 16000), -1.0)]
+    ("make", "shape", "least"), [(deep, (2, 3, 224, 224), 0.0), (raw, (2, 16000), -1.0)]
 )
 def test_pictures_and_sounds_as_deep_models_see_them(
     make: Any, shape: tuple[int, ...], least: float
@@ -194,19 +185,14 @@ def test_pictures_and_sounds_as_deep_models_see_them(
 
 
 def test_what_cannot_be_made_up() -> None:
-    with pytest.raises(InputDataError, match=r"no input 'ipnut'\. Did you mean 'input'"):
-        TorchTarget(nn.Linear(3, 3)).made_up({"ipnut": (1, 3)}, 0)
-    with pytest.raises(InputDataError, match=r"no input '1'\. Known: 0, input"):
-        TorchTarget(nn.Linear(3, 3)).made_up({"1": (1, 3)}, 0)
-    with pytest.raises(
-        InputDataError,
-        match="Linear does not run on input=1x4: it runs on input=4x3, for example",
-    ):
-        TorchTarget(nn.Linear(3, 3)).made_up({"input": (1, 4)}, 0)
-    with pytest.raises(InputDataError, match=r"--shape name=1x128") as caught:
-        TorchTarget(nn.Bilinear(3, 4, 5)).made_up({}, 0)
-    assert "(forward's inputs: input1, input2). Pass example_inputs" in str(caught.value)
     nan = nn.Linear(3, 3)
     nan.bias.data.fill_(torch.nan)
-    with pytest.raises(InputDataError, match="no finite numbers"):
-        TorchTarget(nan).made_up({"input": (1, 3)}, 0)
+    for model, shapes, words in (
+        (nn.Linear(3, 3), {"ipnut": (1, 3)}, "Did you mean 'input'"),
+        (nn.Linear(3, 3), {"1": (1, 3)}, "no input '1'"),
+        (nn.Linear(3, 3), {"input": (1, 4)}, "input=1x4: it runs on input=4x3"),
+        (nn.Bilinear(3, 4, 5), {}, "input1, input2.*example_inputs"),
+        (nan, {"input": (1, 3)}, "no finite numbers"),
+    ):
+        with pytest.raises(InputDataError, match=words):
+            TorchTarget(model).made_up(shapes, 0)

@@ -12,7 +12,6 @@ import resource
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,7 +30,8 @@ from octavo.torch.files.tensors import module_names, tensors_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.registry import layer_classes
-from tests.models import Twice, assert_bits
+from tests import fresh
+from tests.models import Twice, assert_bits, mlp
 from tests.torch.saving import CASES, Stateful, Tied, net
 
 
@@ -271,81 +271,56 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert [done for _, done, _ in told] == list(range(told[0][2]))
 
 
-SHARED = """
-import sys, torch
-from torch import nn
-from octavo.torch import load
+def large() -> Any:
+    return mlp(1024, 1024, 1024)
 
-def pages(path):
-    found, inside = {}, False
-    for line in open("/proc/self/smaps"):
+
+def pages(path: str) -> dict[str, int]:
+    """Kilobytes of this process's pages of a file, by what /proc says of them."""
+    found: dict[str, int] = {}
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
         head = line.split()
         if "-" in head[0] and not head[0].endswith(":"):
             inside = line.rstrip().endswith(path)
-        elif inside:
-            key = head[0].rstrip(":")
-            found[key] = found.get(key, 0) + int(head[1]) if head[1].isdigit() else 0
+        elif inside and head[1].isdigit():
+            found[head[0]] = found.get(head[0], 0) + int(head[1])
     return found
-
-def factory():
-    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
-
-model = load(sys.argv[1], factory)
-with torch.inference_mode():
-    model(torch.ones(3, 1024))
-found = pages(sys.argv[1])
-print(found["Rss"], found["Private_Dirty"], found["Shared_Dirty"],
-      found["Private_Clean"], found["Shared_Clean"], flush=True)
-sys.stdin.read()
-"""
 
 
 def test_processes_share_the_pages(tmp_path: Path) -> None:
-    path = (tmp_path / "m.safetensors").resolve()
-    model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
-    save(quantize_dynamic(model), path)
-    kilobytes = path.stat().st_size // 1024
-    processes = []
-    try:
-        rows = []
-        for _ in range(2):
-            process = subprocess.Popen(
-                [sys.executable, "-c", SHARED, str(path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            processes.append(process)
-            assert process.stdout is not None
-            rows.append([int(n) for n in process.stdout.readline().split()])
-    finally:
-        for process in processes:
-            process.communicate("")
-    for resident, private_dirty, shared_dirty, private_clean, shared_clean in rows:
-        assert resident > 0.9 * kilobytes
-        assert private_dirty == shared_dirty == 0
-        assert private_clean + shared_clean == resident
-    assert rows[1][4] > 0.9 * kilobytes, "the second process shares them with the first"
+    path = str((tmp_path / "m.safetensors").resolve())
+    save(quantize_dynamic(large()), path)
+    loaded = load(path, large)
+    loaded(torch.ones(3, 1024))
+    code = f"""
+        import json
+        import torch
+        from octavo.torch import load
+        from tests.torch.files.test_torch_save import large, pages
+        loaded = load({path!r}, large)
+        loaded(torch.ones(3, 1024))
+        print(json.dumps(pages({path!r})))
+    """
+    kilobytes = Path(path).stat().st_size // 1024
+    second = json.loads(fresh.python(code).stdout)
+    for found in (pages(path), second):
+        assert found["Rss:"] > 0.9 * kilobytes
+        assert found["Private_Dirty:"] == found["Shared_Dirty:"] == 0
+        assert found["Private_Clean:"] + found["Shared_Clean:"] == found["Rss:"]
+    assert second["Shared_Clean:"] > 0.9 * kilobytes, "the second process shares them"
 
 
 def test_loading_imports_little(tmp_path: Path) -> None:
-    save(CASES["both"].quantized(), tmp_path / "m.safetensors")
+    save(quantize_dynamic(nn.Sequential(nn.Linear(8, 8))), tmp_path / "m")
     code = f"""
-        import sys
-        from torch import nn
-        from octavo.torch import load
-        class Tables(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.one = nn.Embedding(30, 20, padding_idx=1)
-                self.bag = nn.EmbeddingBag(30, 20, mode="sum")
-                self.fc = nn.Linear(20, 20)
-        load({str(tmp_path / "m.safetensors")!r}, Tables)
-        print(*{{name.partition(".")[0] for name in sys.modules}})
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True, text=True
-    )
+import sys
+from torch import nn
+from octavo.torch import load
+load({str(tmp_path / "m")!r}, lambda: nn.Sequential(nn.Linear(8, 8)))
+print(*{{name.partition(".")[0] for name in sys.modules}})
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert {"torch", "octavo"} <= set(done.stdout.split())
     heavy = {"onnx", "onnx_ir", "onnxscript", "onnxruntime", "ruamel", "rich", "typer", "pydantic"}
     assert heavy & set(done.stdout.split()) == set()

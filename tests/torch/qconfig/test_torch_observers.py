@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import json
 import math
 import pickle
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,16 +223,67 @@ def test_the_range_is_there_to_read_and_to_forget(kind: type) -> None:
     ]
 
 
+def through_its_state(observer: Any) -> Any:
+    """A new one that has loaded what was saved."""
+    file = io.BytesIO()
+    torch.save(observer.state_dict(), file)
+    file.seek(0)
+    other = type(observer)()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    return other
+
+
+def assert_alike(one: Any, other: Any) -> None:
+    for a, b in zip(one.calculate_qparams(), other.calculate_qparams(), strict=True):
+        assert torch.equal(a, b)
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, other.state_dict()[key])
+
+
 @every_ranged
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), through_its_state]
+)
 def test_copies_go_on_by_themselves(kind: type, clone: Any) -> None:
-    observer = watched(kind(), TENSORS["random"])
-    other = clone(observer)
-    watched(other, [TENSORS["random"][0] * 3])
-    both = watched(kind(), [TENSORS["random"][0], TENSORS["random"][0] * 3])
-    assert other.calculate_qparams()[0].tolist() == both.calculate_qparams()[0].tolist()
-    once = watched(kind(), TENSORS["random"])
-    assert observer.calculate_qparams()[0].tolist() == once.calculate_qparams()[0].tolist()
+    observer = watched(kind(eps=1e-3), TENSORS["random"])
+    other, more = clone(observer), TENSORS["random"][0] * 3
+    assert_alike(other, observer)
+    watched(other, [more])
+    assert_alike(other, watched(kind(eps=1e-3), [*TENSORS["random"], more]))
+    assert_alike(observer, watched(kind(eps=1e-3), TENSORS["random"]))
+
+
+@every_ranged
+def test_a_state_that_is_loaded_replaces_what_was_seen(kind: Any) -> None:
+    saved = watched(kind(), TENSORS["random"])
+    used = watched(kind(), [TENSORS["random"][0][:3] * 9])  # of fewer channels, too
+    used.load_state_dict(saved.state_dict())
+    assert_alike(saved, used)
+    used.load_state_dict(kind().state_dict())
+    with pytest.raises(ValueError, match="has observed nothing yet"):
+        used.calculate_qparams()
+    if "Channel" in kind.__name__:
+        with pytest.raises(RuntimeError, match="size mismatch for min_val"):
+            used.load_state_dict({**saved.state_dict(), "min_val": torch.tensor(0.0)})
+
+
+@every_ranged
+def test_a_state_of_torch_ao_is_read(kind: Any) -> None:
+    x = torch.from_numpy(TENSORS["random"][0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = pytest.importorskip("torch.ao.quantization.observer")
+        saved = getattr(theirs, kind.__name__)()
+        saved(x)
+        state = saved.state_dict()
+    ours, same = kind(), watched(kind(), [x.numpy()])
+    ours.load_state_dict(state)
+    for a, b in zip(ours.calculate_qparams(), same.calculate_qparams(), strict=True):
+        assert torch.allclose(a.float(), b.float(), rtol=2e-3, atol=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        saved.load_state_dict(ours.state_dict())
+    assert torch.equal(saved.min_val, ours.min_val)
 
 
 def test_a_range_set_from_outside_counts() -> None:
@@ -288,6 +341,8 @@ def test_a_placeholder_looks_at_nothing() -> None:
     assert repr(observer) == "PlaceholderObserver(dtype=torch.float16, is_dynamic=True)"
     assert PlaceholderObserver().dtype == torch.float32
     assert PlaceholderObserver(compute_dtype=torch.int8).is_dynamic
+    assert not observer.state_dict()
+    observer.load_state_dict({})
     with pytest.raises(ValueError, match="PlaceholderObserver observes nothing"):
         observer.calculate_qparams()
 
