@@ -142,10 +142,13 @@ def test_missing_data(tmp_path: Path) -> None:
         quantize_dynamic(path, tmp_path / "out.onnx")
 
 
-@pytest.mark.parametrize("length", [0, 1, 4096, 8191])
-def test_truncated_data(tmp_path: Path, length: int) -> None:
+@pytest.mark.parametrize(("length", "linked"), [(0, False), (4096, False), (8191, True)])
+def test_truncated_data(tmp_path: Path, length: int, linked: bool) -> None:
     path = external(tmp_path)
     os.truncate(tmp_path / "m.data", length)
+    if linked:  # as in a hub's cache
+        (tmp_path / "m.data").rename(tmp_path / "blob")
+        (tmp_path / "m.data").symlink_to("blob")
     with refused(
         tmp_path, ModelError, "m.data is truncated: tensor 'w1' ends at byte 8192",
         f"the file has {length}", "get the file again",

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -103,33 +103,14 @@ def test_every_type_and_size(tmp_path: Path, kind: str, raw: bool) -> None:
     path = save(model, tmp_path / "m.onnx")
     assert resolved(wire.skeleton(path), path) == model
     rewritten(path, tmp_path / "out.onnx")
-    after, before = tensors(onnx.load(tmp_path / "out.onnx")), tensors(model)
+    result = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(result)
+    after, before = tensors(result), tensors(model)
     assert list(after) == list(before)
     for name, tensor in before.items():
         assert same_tensor(tensor, after[name]), name
-
-
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([*TYPES, "STRING"]), st.integers(0, 4000), st.booleans(), st.integers()
-        ),
-        max_size=6,
-    )
-)
-def test_any_mixture_of_tensors(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
-    folder = tmp_path_factory.mktemp("wire")
-    made = enumerate(drawn)
-    model = with_tensors([tensor_of(f"t{i}", *how, abs(seed) % 1000) for i, (*how, seed) in made])
-    path = save(model, folder / "m.onnx")
-    assert resolved(wire.skeleton(path), path) == model
-    rewritten(path, folder / "out.onnx")
-    result = onnx.load(folder / "out.onnx")
-    onnx.checker.check_model(result)
-    assert all(same_tensor(t, tensors(result)[t.name]) for t in model.graph.initializer)
-    x = normal(3, 32)
-    assert np.array_equal(run(path, {"x": x})[0], run(folder / "out.onnx", {"x": x})[0])
+    x = {"x": normal(3, 32)}
+    assert np.array_equal(run(path, x)[0], run(tmp_path / "out.onnx", x)[0])
 
 
 def test_large_tensors_are_left_where_they_are(tmp_path: Path) -> None:
@@ -316,7 +297,7 @@ def test_what_is_written_has_the_bytes_that_protobuf_writes() -> None:
 
 
 def test_tensors_of_every_origin_are_written(tmp_path: Path) -> None:
-    """NumPy arrays in any memory order, packed, lazy, in a file, from a message."""
+    """NumPy arrays of any shape and memory order, packed, lazy, in a file, from a message."""
     array = normal(6, 50)
     (tmp_path / "data").write_bytes(b"skip" + array.tobytes())
     packed = np.arange(7).astype(ml_dtypes.uint4)
@@ -329,6 +310,9 @@ def test_tensors_of_every_origin_are_written(tmp_path: Path) -> None:
         "lazy": ir.LazyTensor(
             lambda: ir.Tensor(array), dtype=ir.DataType.FLOAT, shape=ir.Shape(array.shape)
         ),
+        "scalar": ir.Tensor(np.array(1.5)),
+        "empty": ir.Tensor(np.zeros((0, 3), np.int8)),
+        "half": ir.Tensor(np.arange(6).astype(ml_dtypes.bfloat16)),
         "text": ir.StringTensor(np.array([b"a", b"bc"], object), shape=ir.Shape([2])),
     }
     external = ir.ExternalTensor(
@@ -344,23 +328,6 @@ def test_tensors_of_every_origin_are_written(tmp_path: Path) -> None:
     assert np.array_equal(numpy_helper.to_array(result["strided"]), normal(12, 50)[::2])
     assert np.array_equal(numpy_helper.to_array(result["packed"]), packed)
     assert list(result["text"].string_data) == [b"a", b"bc"]
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.arange(6, dtype=np.float32).reshape(2, 3),
-        np.arange(6, dtype=np.float32).reshape(2, 3).T,
-        np.array(1.5),
-        np.zeros((0, 3), np.int8),
-        np.arange(6).astype(ml_dtypes.bfloat16),
-        np.arange(7).astype(ml_dtypes.uint4),
-    ],
-    ids=["plain", "transposed", "scalar", "empty", "bfloat16", "4 bits"],
-)
-def test_numbers_as_they_lie_in_memory(array: np.ndarray[Any, Any]) -> None:
-    tensor = ir.Tensor(array, name="t")
-    model = onnx.ModelProto(graph=onnx.GraphProto(name="g"))
-    stored = onnx.load_from_string(write_bytes(model, {"t": tensor})).graph.initializer[0]
-    assert stored.raw_data == tensor.tobytes()
-    np.testing.assert_array_equal(ir.serde.deserialize_tensor(stored).numpy(), array)
+    for name in ("plain", "fortran", "strided", "packed", "scalar", "empty", "half"):
+        assert result[name].raw_data == made[name].tobytes(), name
+        assert list(result[name].dims) == list(made[name].shape), name

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tests.graphs import Array, rng
+from tests.native_target.nodes import REFUSALS
+from tests.native_target.nodes import run as run_op
 from tests.onnx.rules.attention_graphs import (
     HEADS_APART,
     INPUTS,
@@ -386,3 +388,65 @@ def test_a_softmax_after_a_layer_is_no_attention(tmp_path: Path) -> None:
     done = converted(model, {"q": queries_keys_values()["q"]}, tmp_path)
     assert "Attention" not in done.ours
     assert not [note for note in done.report.notes if "softmax" in note]
+
+
+# As gpt-oss spells them.
+SINKS = np.array([3.0, -2.0, 0.5, 40.0], np.float32).reshape(1, H, 1, 1)
+SINK_CONSTANTS = {
+    "sinks": SINKS,
+    "one_sink": SINKS[:, :1],
+    "wide": np.array([B, H, S, 1]),
+    "minus": np.array([-1]),
+    "third": np.array([3]),
+}
+BEFORE_SINKS = HEADS_APART + " a = MatMul (q4, kt) m = Mul (a, scale) scores = Add (m, hides) "
+SUNK = " s = Expand (sinks, wide) both = Concat <axis = -1> (scores, s) "
+LARGEST = " top = ReduceMax <axes = [-1]> (both) less = Sub (both, top) "
+DROPPED = " c = Slice (p, first, minus, third, one) o4 = MatMul (c, v4) "
+SUNKEN = {
+    "plain": f"{SUNK} p = Softmax <axis = -1> (both) {DROPPED}",
+    "less the largest": f"{SUNK} {LARGEST} p = Softmax <axis = -1> (less) {DROPPED}",
+    "behind casts": f"""{SUNK} {LARGEST} n = Softmax <axis = 3> (less) p = Cast <to = 1> (n)
+        {DROPPED}""",
+}
+NEARLY_SUNKEN = {
+    "the first weight dropped": f"""{SUNK} p = Softmax <axis = -1> (both)
+        c = Slice (p, one, end, third) o4 = MatMul (c, v4)""",
+    "one sink for all heads": f"""s = Expand (one_sink, wide) both = Concat <axis = -1> (scores, s)
+        p = Softmax <axis = -1> (both) {DROPPED}""",
+    "the smallest taken away": f"""{SUNK} top = ReduceMin <axes = [-1]> (both)
+        less = Sub (both, top) p = Softmax <axis = -1> (less) {DROPPED}""",
+    "the sink first": f"""s = Expand (sinks, wide) both = Concat <axis = -1> (s, scores)
+        p = Softmax <axis = -1> (both) {DROPPED}""",
+}
+
+
+def sunken() -> dict[str, Array]:
+    """The last item has no keys: its sinks take all, and it gives 0."""
+    return queries_keys_values() | {"hides": masks("all")["hides"]}
+
+
+@pytest.mark.parametrize("form", SUNKEN)
+def test_sinks_are_an_input(tmp_path: Path, form: str) -> None:
+    inputs = INPUTS | {"hides": "float[B, 1, 1, T]"}
+    model = spelled(BEFORE_SINKS + SUNKEN[form] + TOGETHER, inputs, constants=SINK_CONSTANTS)
+    done = one_node(model, sunken(), tmp_path)
+    assert done.ours == {"Attention": 1, "Linear": 1}
+    assert done.node["given"] == b"bias sinks"
+    assert not done.outputs[0][2].any()
+
+
+@pytest.mark.parametrize("form", NEARLY_SUNKEN)
+def test_what_only_looks_like_sinks_stays(tmp_path: Path, form: str) -> None:
+    inputs = INPUTS | {"hides": "float[B, 1, 1, T]"}
+    model = spelled(BEFORE_SINKS + NEARLY_SUNKEN[form] + TOGETHER, inputs, constants=SINK_CONSTANTS)
+    done = converted(model, sunken(), tmp_path)
+    assert done.ours == {"Linear": 1}
+    assert any("a softmax between two products" in note for note in done.report.notes)
+    assert_same(done.outputs[0], done.exact[0])
+
+
+def test_sinks_are_as_many_as_heads() -> None:
+    x = {n: rng(i).standard_normal((1, 5, 16)).astype(np.float32) for i, n in enumerate("QKV")}
+    with pytest.raises(REFUSALS, match=r"sinks has shape \[3\]; it has to be \[2\]"):
+        run_op("Attention", x | {"sinks": np.zeros(3, np.float32)}, {}, heads=2, given="sinks")

@@ -1,4 +1,4 @@
-"""LSTM as DynamicQuantizeLSTM."""
+"""LSTM as DynamicQuantizeLSTM; GRU and RNN, which stay float."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 
@@ -15,6 +16,7 @@ from tests.graphs import (
     EXACT,
     FLOAT,
     FLOAT16,
+    INT8,
     INT32,
     Array,
     assert_close,
@@ -24,6 +26,7 @@ from tests.graphs import (
     error,
     node,
     run,
+    text,
     values,
     weight,
 )
@@ -111,9 +114,7 @@ CASES: dict[str, dict[str, Any]] = {
     "no-bias": {"bias": False},
     "reverse": {"direction": "reverse"},
     "lengths": {"lengths": True},
-    "lengths-two-directions": {"lengths": True, "directions": 2},
     "initial-states": {"states": True},
-    "initial-states-two-directions": {"states": True, "directions": 2},
     "peepholes": {"peepholes": True},
     "peepholes-two-directions": {"peepholes": True, "directions": 2},
     "clip": {"clip": 0.5},
@@ -259,3 +260,47 @@ def test_two_layers_of_one_output(tmp_path: Path) -> None:
         model.graph.output.add().name = name
         model.graph.output[-1].type.tensor_type.elem_type = FLOAT
     check(tmp_path, model, feeds)
+
+
+# GRU and RNN have no int8 operator in stock ONNX Runtime: they stay float, and say so.
+HIDDEN = 8
+
+
+def recurrent(op: str, gates: int, rest: str = "", width: int = WIDTH) -> onnx.ModelProto:
+    body = f"[cell] , h = {op} <hidden_size = {HIDDEN}> (x, w, r) {rest or 'y = Identity (h)'}"
+    weights = {
+        "w": weight(1, gates * HIDDEN, width, spread=False),
+        "r": weight(1, gates * HIDDEN, HIDDEN, spread=False),
+        "v": weight(HIDDEN, 24),
+    }
+    return text(body, f"float[{T}, {B}, {width}] x", weights=weights)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("recipe", ["int8", "int8-per-tensor", "int8-block"])
+def test_stays_float_with_a_reason(tmp_path: Path, op: str, gates: int, recipe: str) -> None:
+    model = recurrent(op, gates, "s = Squeeze (h) y = MatMul (s, v)")
+    done = convert(model, tmp_path, recipe=recipe)
+    assert op in done.ops
+    outcome = done.outcome("cell")
+    assert not outcome.quantized
+    assert f"no int8 {op}" in outcome.reason
+    assert outcome.bytes_before == outcome.bytes_after == 4 * gates * HIDDEN * (WIDTH + HIDDEN)
+    assert_near_float(done, model, {"x": values(T, B, WIDTH)}, 2 * INT8)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("RNN", 1)])
+def test_nothing_else_is_an_error(tmp_path: Path, op: str, gates: int) -> None:
+    with pytest.raises(NothingQuantizedError, match=f"{op}: stock ONNX Runtime has no int8 {op}"):
+        convert(recurrent(op, gates), tmp_path)
+
+
+def test_recipe_float16_halves_a_gru(tmp_path: Path) -> None:
+    model = recurrent("GRU", 3, width=80)
+    done = convert(model, tmp_path, recipe="float16")
+    outcome = done.outcome("cell")
+    assert outcome.quantized
+    assert outcome.bytes_after * 2 == outcome.bytes_before
+    feeds = {"x": values(T, B, 80)}
+    found = error(run(done.path, feeds)[0], run(model, feeds)[0])
+    assert 0 < found <= 2 * float(np.finfo(np.float16).eps)

@@ -23,7 +23,7 @@ from octavo.onnx.session import metadata, session
 from octavo.onnx.write import save as module
 from octavo.onnx.write.store import ALIGNMENT, INLINE_BELOW, TensorStore
 from octavo.recipe import Report
-from tests.graphs import F32, mlp, normal, refused, run, save, snapshot, text
+from tests.graphs import F32, mlp, normal, run, save, snapshot, text
 
 
 def quantized(source: Path | str | onnx.ModelProto, out: Path | str, **options: Any) -> Report:
@@ -346,15 +346,6 @@ def test_what_is_put_away_can_be_read_again(tmp_path: Path) -> None:
     assert adopted.doc_string == "text"
     assert isinstance(small, ir.Tensor) and (tmp_path / "data").stat().st_size == 2 * 8000
     assert store.adopt(put, "a") is put
-
-
-def test_a_truncated_input_behind_a_hub_link(tmp_path: Path) -> None:
-    path = save(mlp(3, 128), tmp_path / "m.onnx", external="m.data")
-    (tmp_path / "m.data").rename(tmp_path / "blob")
-    (tmp_path / "m.data").symlink_to("blob")
-    os.truncate(tmp_path / "blob", 100)
-    with refused(tmp_path, ModelError, f"{tmp_path / 'm.data'} is truncated"):
-        quantized(path, tmp_path / "out.onnx")
 
 
 def test_an_input_that_goes_away_meanwhile(tmp_path: Path) -> None:

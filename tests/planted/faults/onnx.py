@@ -57,7 +57,7 @@ FAULTS = (
         "src/octavo/onnx/plan/selection.py",
         "by_user = decision.origin is Origin.USER or _asked_for(layer, request)",
         "by_user = _asked_for(layer, request)",
-        ("tests/onnx/plan/test_defaults.py", "tests/onnx/plan/test_selection.py"),
+        ("tests/onnx/plan/test_defaults.py", "tests/onnx/plan/test_options.py"),
     ),
     Fault(
         "booleans-accept-any-number",
