@@ -49,6 +49,13 @@ IDS = torch.randint(0, 7, (2, 5), generator=torch.Generator().manual_seed(1))
 PLACES = torch.randint(5, 37, (1, 70, 40), generator=torch.Generator().manual_seed(1))
 
 
+def step(
+    word: str, inputs: tuple[Tensor, ...], stated: Callable[..., Any], *rest: Any, **options: Any
+) -> Case:
+    """A step that takes the inputs, and what else is given."""
+    return Case(inputs, lambda p, v: getattr(p, word)(*v, *rest, **options), stated)
+
+
 def view(name: str, x: Tensor, *arguments: Any) -> Case:
     """A step whose arguments are those of the tensor's method of its name."""
     return Case(
@@ -72,13 +79,13 @@ VIEWS = {
         lambda p, v: p.reshape(v[0], (p.compute("mul", p.size(v[0], 0), p.size(v[0], 1)), 32)),
         lambda x: x.reshape(10, 32),
     ),
-    "slice": Case((X,), lambda p, v: p.slice(v[0], 1, 1, -1, 2), lambda x: x[:, 1:-1:2]),
-    "slice-open": Case((X,), lambda p, v: p.slice(v[0], -1, 3, None), lambda x: x[..., 3:]),
+    "slice": step("slice", (X,), lambda x: x[:, 1:-1:2], 1, 1, -1, 2),
+    "slice-open": step("slice", (X,), lambda x: x[..., 3:], -1, 3, None),
     "slice-int": Case(
         (X,), lambda p, v: p.slice(v[0], 1, v[1], v[2]), lambda x, a, b: x[:, a:b], ints=(1, 4)
     ),
-    "slice-beyond": Case((X,), lambda p, v: p.slice(v[0], 1, 4, 99), lambda x: x[:, 4:99]),
-    "slice-nothing": Case((X,), lambda p, v: p.slice(v[0], 1, 4, 2), lambda x: x[:, 4:2]),
+    "slice-beyond": step("slice", (X,), lambda x: x[:, 4:99], 1, 4, 99),
+    "slice-nothing": step("slice", (X,), lambda x: x[:, 4:2], 1, 4, 2),
 }
 
 LAYER = Linear.from_float(np.random.default_rng(0).standard_normal((48, 32)).astype(np.float32))
@@ -113,25 +120,27 @@ def gated_with_rms(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 LAYERS = {
-    "linear": Case((ROWS,), lambda p, v: p.linear(v[0], [LAYER.native], ["none"]), layer),
-    "linear-activations": Case(
+    "linear": step("linear", (ROWS,), layer, [LAYER.native], ["none"]),
+    "linear-activations": step(
+        "linear",
         (ROWS,),
-        lambda p, v: p.linear(v[0], [LAYER.native, OTHER.native], ["gelu", "none"]),
         lambda x: (f.gelu(layer(x)), layer(x, OTHER)),
+        [LAYER.native, OTHER.native],
+        ["gelu", "none"],
     ),
-    "linear-gate": Case(
+    "linear-gate": step(
+        "linear",
         (ROWS,),
-        lambda p, v: p.linear(v[0], [LAYER.native, OTHER.native], gate="silu"),
         lambda x: f.silu(layer(x)) * layer(x, OTHER),
+        [LAYER.native, OTHER.native],
+        gate="silu",
     ),
     "linear-residual": Case(
         (ROWS, tensor(2, 5, 48)),
         lambda p, v: p.linear(v[0], [LAYER.native], ["none"], residual=v[1]),
         lambda x, y: layer(x) + y,
     ),
-    "linear-rows-apart": Case(
-        (tensor(2, 5, 40)[..., 3:35],), lambda p, v: p.linear(v[0], [LAYER.native]), layer
-    ),
+    "linear-rows-apart": step("linear", (tensor(2, 5, 40)[..., 3:35],), layer, [LAYER.native]),
     "linear-of-one-row": Case(
         (ROWS,),
         lambda p, v: p.linear(p.slice(v[0], 1, 0, 1), [LAYER.native]),
@@ -168,26 +177,22 @@ LAYERS = {
         ),
         lambda x, a, i: (a[:1] @ layer(x).mT).gather(-1, i),
     ),
-    "linear-of-no-rows": Case((ROWS[:, :0],), lambda p, v: p.linear(v[0], [LAYER.native]), layer),
-    "layer-norm": Case(
+    "linear-of-no-rows": step("linear", (ROWS[:, :0],), layer, [LAYER.native]),
+    "layer-norm": step(
+        "norm",
         (ROWS, GAIN, SHIFT),
-        lambda p, v: p.norm(v[0], v[1], v[2], 1e-5, "layer"),
         lambda x, w, b: f.layer_norm(x, (32,), w, b, 1e-5),
+        1e-5,
+        "layer",
     ),
-    "plain-layer-norm": Case(
-        (ROWS.transpose(0, 1),),
-        lambda p, v: p.norm(v[0], None, None, 1e-5, "layer"),
-        lambda x: f.layer_norm(x, (32,)),
+    "plain-layer-norm": step(
+        "norm", (ROWS.transpose(0, 1),), lambda x: f.layer_norm(x, (32,)), None, None, 1e-5, "layer"
     ),
-    "rms-norm": Case(
-        (ROWS, GAIN),
-        lambda p, v: p.norm(v[0], v[1], None, 1e-6, "rms"),
-        lambda x, w: f.rms_norm(x, (32,), w, 1e-6),
+    "rms-norm": step(
+        "norm", (ROWS, GAIN), lambda x, w: f.rms_norm(x, (32,), w, 1e-6), None, 1e-6, "rms"
     ),
-    "rms-norm-of-heads": Case(
-        (HEADS, tensor(8)),
-        lambda p, v: p.norm(v[0], v[1], None, 1e-6, "rms"),
-        lambda x, w: f.rms_norm(x, (8,), w, 1e-6),
+    "rms-norm-of-heads": step(
+        "norm", (HEADS, tensor(8)), lambda x, w: f.rms_norm(x, (8,), w, 1e-6), None, 1e-6, "rms"
     ),
     "norm-residual": Case(
         (ROWS, tensor(2, 32, 5).transpose(1, 2)),
@@ -196,40 +201,42 @@ LAYERS = {
         ),
         with_rms,
     ),
-    "rotary": Case(
+    "rotary": step(
+        "rotary",
         (HEADS, tensor(1, 1, 5, 8), tensor(1, 1, 5, 8, seed=1)),
-        lambda p, v: p.rotary(v[0], v[1], v[2]),
         lambda x, c, s: x * c + rotated(x) * s,
     ),
-    "rotary-part": Case(
+    "rotary-part": step(
+        "rotary",
         (HEADS, COS.expand(2, 1, 5, 6), SIN),
-        lambda p, v: p.rotary(v[0], v[1], v[2]),
         lambda x, c, s: torch.cat((x[..., :6] * c + rotated(x[..., :6]) * s, x[..., 6:]), -1),
     ),
-    "rotary-gaps": Case(
+    "rotary-gaps": step(
+        "rotary",
         (tensor(2, 4, 5, 16)[..., ::2], tensor(5, 16)[:, ::2], tensor(5, 8, seed=1)),
-        lambda p, v: p.rotary(v[0], v[1], v[2]),
         lambda x, c, s: x * c + rotated(x) * s,
     ),
-    "attention-gaps": Case(
+    "attention-gaps": step(
+        "attention",
         (HEADS.transpose(2, 3).contiguous().transpose(2, 3), tensor(2, 4, 5, 16)[..., ::2], HEADS),
-        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5),
         f.scaled_dot_product_attention,
+        8**-0.5,
     ),
-    "rotary-neighbours": Case(
+    "rotary-neighbours": step(
+        "rotary",
         (HEADS, tensor(5, 8), tensor(5, 8, seed=1)),
-        lambda p, v: p.rotary(v[0], v[1], v[2], interleaved=True),
         lambda x, c, s: x * c + rotated_neighbours(x) * s,
+        interleaved=True,
     ),
-    "attention": Case(
-        (HEADS, HEADS.flip(0), HEADS.flip(1)),
-        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5),
-        f.scaled_dot_product_attention,
+    "attention": step(
+        "attention", (HEADS, HEADS.flip(0), HEADS.flip(1)), f.scaled_dot_product_attention, 8**-0.5
     ),
-    "attention-groups": Case(
+    "attention-groups": step(
+        "attention",
         (HEADS, HEADS[:, :2], HEADS[:, 1:3]),
-        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5, causal=True),
         lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+        8**-0.5,
+        causal=True,
     ),
     "attention-bias": Case(
         (HEADS, HEADS[:, :, :3], HEADS[:, :, 2:], tensor(4, 5, 3)),
@@ -324,41 +331,27 @@ ELEMENTS = {
         f"power-{e}": Case((POSITIVE,), lambda p, v, e=e: p.power(v[0], e), lambda x, e=e: x**e)
         for e in (2.0, 3.0, 0.5, -0.5, -1.0, 1.7)
     },
-    "where": Case((X > 0, X, tensor(8)), lambda p, v: p.where(v[0], v[1], v[2]), torch.where),
-    "where-float": Case(
-        (X > 0, X), lambda p, v: p.where(v[0], v[1], -1.0), lambda c, x: torch.where(c, x, -1.0)
-    ),
-    "where-ids": Case((IDS > 2, IDS, IDS * 2), lambda p, v: p.where(*v), torch.where),
-    "cast-bool": Case((IDS > 2,), lambda p, v: p.cast(v[0], "float32"), lambda x: x.float()),
-    "cast-float": Case((X,), lambda p, v: p.cast(v[0], "int64"), lambda x: x.long()),
-    "cast-to-bool": Case((IDS - 2,), lambda p, v: p.cast(v[0], "bool"), lambda x: x.bool()),
+    "where": step("where", (X > 0, X, tensor(8)), torch.where),
+    "where-float": step("where", (X > 0, X), lambda c, x: torch.where(c, x, -1.0), -1.0),
+    "where-ids": step("where", (IDS > 2, IDS, IDS * 2), torch.where),
+    "cast-bool": step("cast", (IDS > 2,), lambda x: x.float(), "float32"),
+    "cast-float": step("cast", (X,), lambda x: x.long(), "int64"),
+    "cast-to-bool": step("cast", (IDS - 2,), lambda x: x.bool(), "bool"),
 }
 
 MOVES = {
-    "softmax": Case((X,), lambda p, v: p.softmax(v[0]), lambda x: x.softmax(-1)),
-    "softmax-strided": Case(
-        (X.transpose(1, 3),), lambda p, v: p.softmax(v[0]), lambda x: x.softmax(-1)
+    "softmax": step("softmax", (X,), lambda x: x.softmax(-1)),
+    "softmax-strided": step("softmax", (X.transpose(1, 3),), lambda x: x.softmax(-1)),
+    "softmax-hidden": step(
+        "softmax", (torch.tensor([[0.0, -float("inf"), 3], [1, 2, 200]]),), lambda x: x.softmax(-1)
     ),
-    "softmax-hidden": Case(
-        (torch.tensor([[0.0, -float("inf"), 3], [1, 2, 200]]),),
-        lambda p, v: p.softmax(v[0]),
-        lambda x: x.softmax(-1),
-    ),
-    "mean": Case((HEADS,), lambda p, v: p.mean(v[0], True), lambda x: x.mean(-1, True)),
-    "sum": Case((X.transpose(1, 3),), lambda p, v: p.sum(v[0]), lambda x: x.sum(-1)),
-    "matmul": Case((X, tensor(8, 21)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul),
-    "matmul-turned": Case(
-        (HEADS, HEADS.transpose(2, 3)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
-    ),
-    "matmul-rows-turned": Case(
-        (HEADS.transpose(2, 3), HEADS), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
-    ),
-    "matmul-items": Case(
-        (tensor(3, 1, 70, 20), tensor(2, 20, 33)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
-    ),
-    "matmul-of-nothing": Case(
-        (tensor(3, 0), tensor(0, 5)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
-    ),
+    "mean": step("mean", (HEADS,), lambda x: x.mean(-1, True), True),
+    "sum": step("sum", (X.transpose(1, 3),), lambda x: x.sum(-1)),
+    "matmul": step("matmul", (X, tensor(8, 21)), torch.matmul),
+    "matmul-turned": step("matmul", (HEADS, HEADS.transpose(2, 3)), torch.matmul),
+    "matmul-rows-turned": step("matmul", (HEADS.transpose(2, 3), HEADS), torch.matmul),
+    "matmul-items": step("matmul", (tensor(3, 1, 70, 20), tensor(2, 20, 33)), torch.matmul),
+    "matmul-of-nothing": step("matmul", (tensor(3, 0), tensor(0, 5)), torch.matmul),
     "cat": Case(
         (HEADS, HEADS[:, :, :3]),
         lambda p, v: p.cat((v[0], v[1], v[0]), 2),
@@ -373,26 +366,23 @@ MOVES = {
         lambda p, v: p.gather(v[0], 1, v[1]),
         lambda x, i: x.gather(1, i),
     ),
-    "gathered-product": Case(
+    "gathered-product": step(
+        "gathered_product",
         (HEADS, tensor(1, 4, 37, 8), PLACES[:, None, :5]),
-        lambda p, v: p.gathered_product(*v),
         lambda q, w, i: (q @ w.mT).gather(-1, i.expand(*q.shape[:2], *i.shape[2:])),
     ),
-    "gathered-product-turned": Case(
+    "gathered-product-turned": step(
+        "gathered_product",
         (tensor(4, 70, 64), tensor(4, 300, 64), PLACES),
-        lambda p, v: p.gathered_product(*v, transposed=True),
         lambda q, w, i: (q @ w.mT).gather(-1, i.expand(q.shape[0], *i.shape[1:])).mT,
+        transposed=True,
     ),
-    "gathered-product-of-columns": Case(
+    "gathered-product-of-columns": step(
+        "gathered_product",
         (tensor(3, 20, 70).mT, tensor(3, 20, 64).mT, IDS[:1, :1, None].expand(3, 70, 9)),
-        lambda p, v: p.gathered_product(*v),
         lambda q, w, i: (q @ w.mT).gather(-1, i),
     ),
-    "embedding": Case(
-        (tensor(7, 6), IDS.t()),
-        lambda p, v: p.embedding(v[0], v[1]),
-        lambda w, i: f.embedding(i, w),
-    ),
+    "embedding": step("embedding", (tensor(7, 6), IDS.t()), lambda w, i: f.embedding(i, w)),
     "arange": Case(
         (IDS,), lambda p, v: p.arange(p.size(v[0], 1)), lambda x: torch.arange(x.shape[1])
     ),

@@ -153,22 +153,6 @@ def test_a_bias_of_the_least_number_everywhere_is_the_mean(queries: int) -> None
     assert np.isnan(replace(x, bias=np.full(300, -np.inf, np.float32)).run()).all()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "causal, rows without keys",
-        "mask of queries",
-        "blocks that the mask hides",
-        "chunks that the mask hides",
-    ],
-)
-def test_rows_without_keys_are_zero(name: str) -> None:
-    x = FIELDS[name]
-    empty = ~x.stated().any(-1)
-    assert empty.any()
-    assert not x.run()[empty].any()
-
-
 def test_arrays_take_the_same_fields() -> None:
     options = {"causal": True, "offset": 15, "window": 9, "softcap": 2.0, "sinks": sinks(4)}
     x = random(2, 4, 6, 21, 8, kv_heads=2, **options)
