@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.checkpoints.words import AWQ_ORDER, words
-from tests.torch.hub.families import FAMILIES, checkpoint
+from tests.torch.hub.families import LLAMA, checkpoint
 
-LLAMA = next(family for family in FAMILIES if family.name == "llama")
 Tensors = dict[str, torch.Tensor]
 
 
@@ -92,31 +91,17 @@ def _compressed_config(group: int, *, symmetric: bool, inputs: bool = False) -> 
     }
 
 
+def _gptq_config(**given: Any) -> dict[str, Any]:
+    return {"quant_method": "gptq", "bits": 4, "group_size": 32} | given
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+SYMMETRIC = _gptq_config(sym=True, group_size=-1, desc_act=True)
 CASES: dict[str, tuple[Callable[..., Tensors], dict[str, Any], int, bool]] = {
-    "gptq": (_gptq, {"quant_method": "gptq", "bits": 4, "sym": False, "group_size": 32}, 32, False),
-    "gptq-symmetric": (
-        _gptq,
-        {"quant_method": "gptq", "bits": 4, "sym": True, "group_size": -1, "desc_act": True},
-        0,
-        True,
-    ),
-    "gptq-v2": (
-        _gptq_v2,
-        {
-            "quant_method": "gptq",
-            "bits": 4,
-            "group_size": 32,
-            "checkpoint_format": "gptq_v2",
-        },
-        32,
-        False,
-    ),
-    "awq": (
-        _awq,
-        {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"},
-        32,
-        False,
-    ),
+    "gptq": (_gptq, _gptq_config(sym=False), 32, False),
+    "gptq-symmetric": (_gptq, SYMMETRIC, 0, True),
+    "gptq-v2": (_gptq_v2, _gptq_config(checkpoint_format="gptq_v2"), 32, False),
+    "awq": (_awq, AWQ, 32, False),
     "compressed": (_packed, _compressed_config(32, symmetric=True), 32, True),
     "compressed-affine": (_packed, _compressed_config(32, symmetric=False), 32, False),
     "compressed-w4a8": (_packed, _compressed_config(0, symmetric=True, inputs=True), 0, True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
@@ -17,19 +18,6 @@ from octavo.torch.hub.tasks import Task, task_of
 from octavo.torch.quantize import quantize_dynamic, report
 from tests.torch.hub.families import FAMILIES, checkpoint
 
-TASKS = {
-    "bert": Task.FEATURES,
-    "llama": Task.TEXT,
-    "qwen3-tied": Task.TEXT,
-    "mixtral": Task.TEXT,
-    "gpt2": Task.TEXT,
-    "t5": Task.TEXT_TO_TEXT,
-    "bart": Task.TEXT_TO_TEXT,
-    "whisper": Task.SPEECH_TO_TEXT,
-    "vit": Task.IMAGE_CLASSES,
-    "wav2vec2": Task.FEATURES,
-}
-
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -40,13 +28,23 @@ SOME = [family for family in FAMILIES if family.name in ("bert", "qwen3-tied", "
 
 
 def test_each_family_has_a_task() -> None:
-    assert {f.name: task_of(type(f.make()).__name__) for f in FAMILIES} == TASKS
+    tasks = {f.name: task_of(f.kind) for f in FAMILIES}
+    assert tasks == dict.fromkeys(("bert", "wav2vec2"), Task.FEATURES) | dict.fromkeys(
+        ("llama", "qwen3-tied", "mixtral", "gpt2"), Task.TEXT
+    ) | dict.fromkeys(("t5", "bart"), Task.TEXT_TO_TEXT) | {
+        "whisper": Task.SPEECH_TO_TEXT,
+        "vit": Task.IMAGE_CLASSES,
+    }
+    assert task_of("BertForTokenClassification") is Task.TOKEN_CLASSES
+    assert task_of("RobertaForQuestionAnswering") is Task.ANSWERS
+    with pytest.raises(ModelError, match="NoSuchModel"):
+        task_of("NoSuchModel")
 
 
 @pytest.mark.parametrize("family", SOME, ids=lambda family: family.name)
 def test_what_a_recipe_would_do_is_what_it_does(family, tmp_path: Path) -> None:
     found = find_checkpoint(checkpoint(family, tmp_path / "float"))
-    assert found.task is TASKS[family.name]
+    assert found.task is task_of(family.kind)
     said = inspect(found)
     model = found.load()
     assert said.decisions == inspect_module(model).decisions
@@ -84,51 +82,39 @@ def folder_with(bert: Path, place: Path, **files: bytes | str | None) -> Path:
     return place
 
 
-def broken(bert: Path, place: Path, key: str, value: object) -> Path:
-    config = json.loads((bert / "config.json").read_text())
-    return folder_with(bert, place, config__json=json.dumps({**config, key: value}))
+def said_otherwise(bert: Path, **given: object) -> str:
+    return json.dumps(json.loads((bert / "config.json").read_text()) | given)
 
 
 def test_what_is_wrong_is_named(bert: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     weights = (bert / "model.safetensors").read_bytes()
-    cases = {
-        "none": (tmp_path / "no" / "such" / "place", "there is no such folder"),
-        "file": (bert / "config.json", "is a file; give the folder"),
-        "config": (folder_with(bert, tmp_path / "a", config__json=None), "holds no config.json"),
-        "weights": (
-            folder_with(bert, tmp_path / "b", model__safetensors=None),
-            "holds no weights (it holds config.json)",
-        ),
-        "cut": (
-            folder_with(bert, tmp_path / "c", model__safetensors=weights[:-100]),
-            f"cut short: it needs {len(weights):,} bytes and has {len(weights) - 100:,}",
-        ),
-        "header": (
-            folder_with(bert, tmp_path / "d", model__safetensors=weights[:100]),
-            "is cut short",
-        ),
-        "text": (
-            folder_with(bert, tmp_path / "e", model__safetensors="version https://git-lfs"),
-            "is no safetensors file",
-        ),
-        "class": (
-            broken(bert, tmp_path / "f", "architectures", ["BertModle"]),
-            "Did you mean 'BertModel'",
-        ),
-        "type": (broken(bert, tmp_path / "g", "model_type", "brett"), "brett"),
-    }
-    for name, (path, said) in cases.items():
+    misspelt = said_otherwise(bert, architectures=["BertModle"])
+    foreign = said_otherwise(bert, model_type="brett")
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"config__json": None}, "holds no config.json"),
+        ({"model__safetensors": None}, "holds no weights (it holds config.json)"),
+        ({"model__safetensors": weights[:-100]}, f"{len(weights) - 100:,}"),
+        ({"model__safetensors": weights[:100]}, "is cut short"),
+        ({"model__safetensors": "version https://git-lfs"}, "is no safetensors file"),
+        ({"config__json": misspelt}, "Did you mean 'BertModel'"),
+        ({"config__json": foreign}, "brett"),
+    ]
+    folders = [
+        (folder_with(bert, tmp_path / str(i), **files), said)
+        for i, (files, said) in enumerate(cases)
+    ]
+    nowhere = tmp_path / "no" / "such" / "place"
+    for path, said in [*folders, (nowhere, "no such folder"), (bert / "config.json", "is a file")]:
         with pytest.raises(ModelError) as error:
             inspect(find_checkpoint(path))
-        assert said in str(error.value), name
-        assert str(path) in str(error.value), name
+        assert said in str(error.value) and str(path) in str(error.value)
 
 
 def test_a_quantized_one_is_refused(bert: Path, tmp_path: Path) -> None:
-    path = broken(bert, tmp_path / "q", "quantization_config", {"quant_method": "bitsandbytes"})
-    with pytest.raises(AlreadyQuantizedError, match="quantized by bitsandbytes"):
-        inspect(find_checkpoint(path))
+    quantized = said_otherwise(bert, quantization_config={"quant_method": "bitsandbytes"})
+    with pytest.raises(AlreadyQuantizedError, match="bitsandbytes"):
+        inspect(find_checkpoint(folder_with(bert, tmp_path / "q", config__json=quantized)))
 
 
 def cached(bert: Path, cache: Path, name: str) -> Path:
@@ -147,8 +133,8 @@ def test_a_name_is_found_in_the_cache(bert: Path, tmp_path: Path, monkeypatch) -
     import huggingface_hub.constants as constants
 
     snapshot = cached(bert, tmp_path, "owner/name")
-    for variable in ("HF_HUB_CACHE", "HF_HUB_OFFLINE"):
-        monkeypatch.setenv(variable, str(tmp_path) if variable == "HF_HUB_CACHE" else "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     found = find_checkpoint("owner/name")
@@ -171,10 +157,3 @@ def test_texts_that_name_a_checkpoint(bert: Path, tmp_path: Path, monkeypatch) -
     named = [str(bert), "gpt2", "owner/name", "owner/name-v1.5"]
     others = ["gpt3", "m.onnx", "onnx", "onnx/other", "a/b/c", "module:factory", "./x/y", "."]
     assert [text for text in (*named, *others) if names_checkpoint(text)] == named
-
-
-def test_tasks_of_classes() -> None:
-    assert task_of("BertForTokenClassification") is Task.TOKEN_CLASSES
-    assert task_of("RobertaForQuestionAnswering") is Task.ANSWERS
-    with pytest.raises(ModelError, match="NoSuchModel is for none of the tasks"):
-        task_of("NoSuchModel")

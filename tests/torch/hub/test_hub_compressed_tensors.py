@@ -14,9 +14,8 @@ from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.hub.compressed_scheme import CompressedConfig
 from octavo.torch.layers.linear import QuantizedLinear
-from tests.torch.hub.families import FAMILIES, checkpoint, load, outputs
-
-LLAMA = next(family for family in FAMILIES if family.name == "llama")
+from tests.models import relative
+from tests.torch.hub.families import LLAMA, checkpoint, load, outputs
 
 
 def arguments(**given: Any) -> dict[str, Any]:
@@ -81,8 +80,7 @@ def test_weights_are_those_that_the_package_wrote(tmp_path: Path, weights: dict[
     assert {o.layer.name for o in report(model).quantized} == dense.keys()
     expected = load(LLAMA, tmp_path / "float")
     inputs = LLAMA.inputs()
-    error = outputs(model, inputs) - outputs(expected, inputs)
-    assert error.norm() < 0.05 * outputs(expected, inputs).norm()
+    assert relative(outputs(model, inputs), outputs(expected, inputs)) < 0.05
 
     model.save_pretrained(tmp_path / "octavo")  # mapped from here on
     again = load(LLAMA, tmp_path / "octavo")
@@ -96,8 +94,7 @@ def test_the_package_reads_what_octavo_wrote(tmp_path: Path) -> None:
     config = OctavoConfig(format="compressed-tensors")
     model = load(LLAMA, tmp_path / "float", quantization_config=config)
     reasons = {o.layer.name: o.reason for o in report(model).left_float}
-    assert reasons["lm_head"] == "vLLM has no quantized output embeddings"
-    assert reasons["model.embed_tokens"] == "compressed-tensors holds linear layers"
+    assert reasons.keys() == {"lm_head", "model.embed_tokens"}
     model.save_pretrained(tmp_path / "compressed")
     said = json.loads((tmp_path / "compressed" / "config.json").read_text())["quantization_config"]
     assert said["quant_method"] == "compressed-tensors"
@@ -105,8 +102,7 @@ def test_the_package_reads_what_octavo_wrote(tmp_path: Path) -> None:
 
     theirs = load(LLAMA, tmp_path / "compressed")  # by its own library, in float
     inputs = LLAMA.inputs()
-    expected = outputs(theirs, inputs)
-    assert (outputs(model, inputs) - expected).norm() < 0.02 * expected.norm()
+    assert relative(outputs(model, inputs), outputs(theirs, inputs)) < 0.02
     ours = load(LLAMA, tmp_path / "compressed", quantization_config=OctavoConfig())
     assert torch.equal(outputs(ours, inputs), outputs(model, inputs))
     for name, layer in model.named_modules():
@@ -118,34 +114,19 @@ def test_the_package_reads_what_octavo_wrote(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_bits": 4}, r"group_0\.weights\.num_bits is 4; Octavo reads 8"),
-        ({"type": "float"}, r"group_0\.weights\.type is 'float'"),
-        ({"strategy": "group", "group_size": 128}, r"group_0\.weights\.group_size is 128"),
-        ({"strategy": "block"}, r"group_0\.weights\.strategy is 'block'"),
-    ],
-    ids=["int4", "float8", "groups", "blocks"],
-)
-def test_schemes_of_other_weights_are_refused_by_name(
-    changed: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ModelError, match=message):
-        CompressedConfig.from_dict({"config_groups": {"group_0": scheme(**changed)}})
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+        (scheme(num_bits=4), r"group_0\.weights\.num_bits is 4"),
+        (scheme(type="float"), r"group_0\.weights\.type is 'float'"),
+        (scheme(strategy="group", group_size=128), r"group_0\.weights\.group_size is 128"),
+        (scheme(strategy="block"), r"group_0\.weights\.strategy is 'block'"),
         ({"input_activations": None}, r"input_activations is None"),
         ({"input_activations": arguments(strategy="tensor", dynamic=True)}, "is 'tensor'"),
         ({"input_activations": arguments(strategy="token", dynamic=False)}, "dynamic is False"),
         ({"output_activations": arguments()}, "output_activations is "),
         ({"format": "float-quantized"}, "format is 'float-quantized'"),
     ],
-    ids=["weights-alone", "per-tensor", "static", "outputs", "float8"],
+    ids=["int4", "float8", "groups", "blocks", "no-x", "tensor", "static", "outputs", "float8-x"],
 )
-def test_schemes_of_other_activations_are_refused_by_name(
-    changed: dict[str, Any], message: str
-) -> None:
+def test_other_schemes_are_refused_by_name(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         CompressedConfig.from_dict({"config_groups": {"group_0": scheme() | changed}})
 

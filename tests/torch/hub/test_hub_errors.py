@@ -25,12 +25,9 @@ from octavo.errors import (
     RecipeError,
 )
 from octavo.recipe import FLOAT, Recipe, Rule
-from octavo.torch import quantize_dynamic
 from octavo.torch.hub import OctavoConfig, aligned_files
 from octavo.torch.layers.linear import QuantizedLinear
-from tests.torch.hub.families import FAMILIES, checkpoint, load
-
-BERT = next(family for family in FAMILIES if family.name == "bert")
+from tests.torch.hub.families import BERT, checkpoint, load
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +73,7 @@ def test_float_weights_are_not_replaced(float_folder: Path, tmp_path: Path) -> N
     shutil.copytree(float_folder, place)
     before = contents(place)
     made = load(BERT, place, quantization_config=OctavoConfig())
-    message = (
-        r"checkpoint holds model\.safetensors: weights that Octavo did not write.*another folder"
-    )
-    with pytest.raises(OutputError, match=message):
+    with pytest.raises(OutputError, match=r"checkpoint holds model\.safetensors"):
         made.save_pretrained(place)
     assert contents(place) == before
 
@@ -104,20 +98,45 @@ def test_a_failed_save_leaves_the_model_that_was_there(
 
 
 def test_going_back_to_float_is_refused(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"dequantize: .*load the float checkpoint"):
+    with pytest.raises(ModelError, match="dequantize"):
         load(BERT, folder).dequantize()
 
 
-def test_a_scale_that_is_no_number_is_named(folder: Path) -> None:
-    file = next(f for f in sorted(folder.glob("*.safetensors")) if "scale" in str(load_file(f)))
+def _lost(tensors: dict[str, Any], name: str) -> None:
+    del tensors[name]
+
+
+def _nan(tensors: dict[str, Any], name: str) -> None:
+    tensors[name].view(-1)[0] = torch.nan
+
+
+DENSE = "encoder.layer.1.output.dense"
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "message"),
+    [
+        (_nan, f"{DENSE}.scale", "scale holds nan"),
+        (_lost, f"{DENSE}.scale", r"its files lack .*dense\.scale"),
+        (_nan, f"{DENSE}.weight", "dense: weight"),
+    ],
+    ids=["nan-scale", "no-scale", "nan-weight"],
+)
+def test_tensors_that_make_no_layer_are_named(
+    change: Any, what: str, message: str, folder: Path, float_folder: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {}
+    if what.endswith("weight"):
+        folder, given = tmp_path / "float", {"quantization_config": OctavoConfig()}
+        shutil.copytree(float_folder, folder)
+    file = next(f for f in folder.glob("*.safetensors") if what in load_file(f))
     with safe_open(file, "pt") as opened:
         metadata = opened.metadata()
     tensors = load_file(file)
-    name = next(name for name in tensors if name.endswith(".scale"))
-    tensors[name].view(-1)[0] = torch.nan
+    change(tensors, what)
     save_file(tensors, file, metadata)
-    with pytest.raises(ModelError, match=rf"{name} holds nan.*copy the folder again"):
-        load(BERT, folder)
+    with pytest.raises((ModelError, ValueError), match=message):
+        load(BERT, folder, **given)
 
 
 def test_a_folder_of_octavos_is_what_it_is(folder: Path) -> None:
@@ -146,7 +165,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     [
         ({"version": 3, "octavo_version": "9.1"}, ModelError, "version 3, written by Octavo 9.1"),
         ({"recipe": "int3"}, RecipeError, "unknown preset 'int3'"),
-        ({"recipes": "int8"}, OptionError, "unknown field 'recipes'. Did you mean 'recipe'"),
+        ({"recipes": "int8"}, OptionError, "'recipes'. Did you mean 'recipe'"),
         ({"format": "packed"}, OptionError, "unknown format 'packed'"),
         ({"layers": None}, ModelError, "no `layers`"),
         ({"layers": [{"class": "QuantizedLinnear", "config": {}, "names": ["encoder"]}]},
@@ -168,11 +187,11 @@ def test_what_config_json_says_is_checked(
     ("given", "error", "message"),
     [
         ({"recipe": "int9"}, RecipeError, "unknown preset 'int9'"),
-        ({"skips": ["x"]}, OptionError, "unknown field 'skips'. Did you mean 'skip'"),
+        ({"skips": ["x"]}, OptionError, "'skips'. Did you mean 'skip'"),
         ({"skip": "pooler"}, OptionError, "needs a list of layers' names, not 'pooler'"),
         ({"skip": ["pooler.dens"]}, OptionError, "'pooler.dens' matches no layer"),
         ({"format": "compressed-tensors", "recipe": "int8-accurate"}, OptionError,
-         "format and recipe .*use recipe='int8' or 'int4', or format='octavo'"),
+         "format and recipe"),
         ({"recipe": Recipe("none", FLOAT)}, NothingQuantizedError, "no layer of BertModel"),
     ],
     ids=["recipe", "field", "skip", "skip-name", "format", "nothing"],
@@ -184,15 +203,6 @@ def test_what_a_user_asks_is_checked(
         load(BERT, float_folder, quantization_config=OctavoConfig(**given))
 
 
-def test_a_missing_tensor_is_named(folder: Path) -> None:
-    file = next(f for f in sorted(folder.glob("*.safetensors")) if "scale" in str(load_file(f)))
-    tensors = load_file(file)
-    gone = next(name for name in tensors if name.endswith(".scale"))
-    save_file({n: t for n, t in tensors.items() if n != gone}, file, {"format": "pt"})
-    with pytest.raises(ModelError, match=rf"its files lack .*{gone}.*copy the folder again"):
-        load(BERT, folder)
-
-
 @pytest.mark.parametrize("part", ["float", "float without dtype", "int8"])
 def test_a_file_that_is_cut_short_is_named(
     part: str, folder: Path, float_folder: Path, tmp_path: Path
@@ -200,23 +210,14 @@ def test_a_file_that_is_cut_short_is_named(
     given: dict[str, Any] = {}
     if part != "int8":
         folder, given = tmp_path / "cut", {"quantization_config": OctavoConfig()}
-        checkpoint(BERT, folder)
+        shutil.copytree(float_folder, folder)
     if part == "float without dtype":  # which transformers then reads from the file
         data = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(data | {"dtype": None}))
-    file = sorted(folder.glob("*.safetensors"))[0]
+    file = min(folder.glob("*.safetensors"))
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ModelError, match=rf"{file.name} is cut short"):
         load(BERT, folder, **given)
-
-
-def test_a_weight_with_nan_is_named(tmp_path: Path) -> None:
-    folder = checkpoint(BERT, tmp_path)
-    tensors = load_file(folder / "model.safetensors")
-    tensors["encoder.layer.1.output.dense.weight"][3, 4] = torch.nan
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ValueError, match=r"encoder\.layer\.1\.output\.dense: weight"):
-        load(BERT, folder, quantization_config=OctavoConfig())
 
 
 @pytest.mark.parametrize("place", ["cuda:0", 0, {"": "disk"}])
@@ -250,19 +251,12 @@ def test_folders_of_others_are_refused_by_name(
         load(BERT, folder, quantization_config=OctavoConfig())
 
 
-def test_what_quantize_dynamic_made_says_how_to_save_it(float_folder: Path, tmp_path: Path) -> None:
-    made = quantize_dynamic(load(BERT, float_folder))
-    with pytest.raises(ModelError, match="quantization_config=OctavoConfig"):
-        made.save_pretrained(tmp_path)
-
-
 def test_a_layer_without_a_form_in_compressed_tensors_is_named(
     float_folder: Path, tmp_path: Path
 ) -> None:
     recipe = Recipe("groups", Scheme(), (Rule(FLOAT, name="pooler.dense"),))
     made = load(BERT, float_folder, quantization_config=OctavoConfig(recipe))
-    made.hf_quantizer.quantization_config.layout = type(
-        made.hf_quantizer.quantization_config.layout
-    ).COMPRESSED_TENSORS
+    config = made.hf_quantizer.quantization_config
+    config.layout = type(config.layout).COMPRESSED_TENSORS
     with pytest.raises(ModelError, match=r"embeddings\.word_embeddings is a QuantizedEmbedding"):
         made.save_pretrained(tmp_path)

@@ -6,39 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 import torch
-import transformers
 
 from octavo.errors import ModelError, OptionError, OutputError, VerificationError
 from octavo.onnx import session
 from octavo.torch.hub import export
 from octavo.torch.hub import export_folder as exporting
-from tests.torch.hub.families import FAMILIES, VOCABULARY, checkpoint
+from tests.models import relative, tokens, transformer
+from tests.torch.hub.families import BERT, BY_NAME, checkpoint
 
-CONFIG = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "intermediate_size": 96,
-}
-IDS = torch.randint(5, VOCABULARY, (2, 7), generator=torch.Generator().manual_seed(0))
-
-
-def bert(kind: str = "BertModel") -> Any:
-    torch.manual_seed(0)
-    return getattr(transformers, kind)(transformers.BertConfig(**CONFIG)).eval()
-
-
-def error(got: np.ndarray, wanted: torch.Tensor) -> float:
-    return float(np.linalg.norm(got - wanted.numpy()) / wanted.norm())
+IDS = tokens(2, 7)
 
 
 def test_a_checkpoint_becomes_a_folder(tmp_path: Path) -> None:
-    model = bert("BertForSequenceClassification")
+    model = transformer("BertForSequenceClassification", num_hidden_layers=1)
     source = tmp_path / "float"
     model.save_pretrained(source)
     (source / "tokenizer.json").write_text("{}")
@@ -69,14 +52,14 @@ def test_a_checkpoint_becomes_a_folder(tmp_path: Path) -> None:
     feed = {"input_ids": IDS, "attention_mask": zeros + 1, "token_type_ids": zeros}
     (logits,) = runner.run(["logits"], {name: t.numpy() for name, t in feed.items()})
     with torch.no_grad():
-        assert 0 < error(logits, model(**feed).logits) < 0.05
+        assert 0 < relative(logits, model(**feed).logits) < 0.05
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: Any) -> None:
     def interrupted(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    source = checkpoint(FAMILIES[0], tmp_path / "float")
+    source = checkpoint(BERT, tmp_path / "float")
     before = {p: p.read_bytes() for p in source.iterdir()}
     out = tmp_path / "out"
     out.mkdir()
@@ -93,15 +76,16 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: Any) 
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(ModelError, match="model is a Linear; give a model of transformers"):
-        export(torch.nn.Linear(2, 2), out)
-    with pytest.raises(OptionError, match="unknown target 'nativ'"):
-        export(bert(), out, "nativ")
-    with pytest.raises(OptionError, match="unknown task 'classify'"):
-        export(bert(), out, task="classify")
-    with pytest.raises(OptionError, match="tokenizer is a int"):
-        export(bert(), out, tokenizer=3)
+    out, bert = tmp_path / "out", transformer(num_hidden_layers=1)
+    refusals: list[tuple[type[Exception], str, Any]] = [
+        (ModelError, "Linear", lambda: export(torch.nn.Linear(2, 2), out)),
+        (OptionError, "target 'nativ'", lambda: export(bert, out, "nativ")),
+        (OptionError, "task 'classify'", lambda: export(bert, out, task="classify")),
+        (OptionError, "tokenizer", lambda: export(bert, out, tokenizer=3)),
+    ]
+    for kind, part, call in refusals:
+        with pytest.raises(kind, match=part):
+            call()
     assert not list(tmp_path.iterdir())
 
 
@@ -120,7 +104,7 @@ def test_a_file_that_is_too_far_off_is_not_kept(tmp_path: Path, monkeypatch: Any
 
     monkeypatch.setattr(exporting, "export_onnx", wrong)
     with pytest.raises(VerificationError, match=r"last_hidden_state of model\.onnx differs"):
-        export(bert(), tmp_path / "out")
+        export(transformer(num_hidden_layers=1), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -128,8 +112,7 @@ def test_a_file_that_is_too_far_off_is_not_kept(tmp_path: Path, monkeypatch: Any
 @pytest.mark.parametrize("target", ["native", "portable"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3-tied", "t5", "bart", "whisper", "vit"])
 def test_families(name: str, target: str, tmp_path: Path) -> None:
-    family = next(family for family in FAMILIES if family.name == name)
-    made = export(checkpoint(family, tmp_path / "float"), tmp_path / "out", target)
+    made = export(checkpoint(BY_NAME[name], tmp_path / "float"), tmp_path / "out", target)
     files = sorted(p.name for p in (tmp_path / "out").glob("*.onnx"))
     three = ["decoder_model.onnx", "decoder_with_past_model.onnx", "encoder_model.onnx"]
     assert files == (three if name in ("t5", "bart", "whisper") else ["model.onnx"])

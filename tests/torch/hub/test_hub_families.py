@@ -14,7 +14,7 @@ from transformers.quantizers import auto
 
 from octavo.torch import quantize_dynamic, report
 from octavo.torch.hub import OctavoConfig
-from tests.torch.hub.families import FAMILIES, Family, checkpoint, load, outputs
+from tests.torch.hub.families import BY_NAME, FAMILIES, Family, checkpoint, load, outputs
 
 RUN = ("bert", "qwen3-tied", "mixtral")  # the others are compared by what they hold
 
@@ -81,7 +81,8 @@ def test_a_family_is_as_quantize_dynamic_makes_it(
 
     made.save_pretrained(tmp_path / "int8", max_shard_size="60kB")
     assert len(list((tmp_path / "int8").glob("*.safetensors"))) > 1
-    assert_guarded(family, tmp_path / "int8", monkeypatch, caplog)
+    if family.name in RUN:
+        assert_guarded(family, tmp_path / "int8", monkeypatch, caplog)
     caplog.clear()
     again = load(family, tmp_path / "int8")
     assert not caplog.records  # of a report on what does not fit
@@ -113,12 +114,19 @@ def test_other_heads_pass_over_the_guard_too(
     assert "attention" not in caplog.text
 
 
-@pytest.mark.parametrize("recipe", ["int8-accurate", "int8-per-tensor", "float16"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("recipe", "dtype"),
+    [
+        ("int8-accurate", torch.float32),
+        ("int8-per-tensor", torch.bfloat16),
+        ("float16", torch.bfloat16),
+    ],
+    ids=str,
+)
 def test_other_recipes_and_dtypes_come_back(
     recipe: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    family = next(family for family in FAMILIES if family.name == "t5")
+    family = BY_NAME["t5"]
     folder = checkpoint(family, tmp_path / "float")
     made = load(family, folder, dtype=dtype, quantization_config=OctavoConfig(recipe))
     assert_alike(made, quantize_dynamic(load(family, folder, dtype=dtype), recipe=recipe))

@@ -93,7 +93,7 @@ def test_memory_is_in_proportion_to_the_file(smollm: Path) -> None:
 
 _MEASURED = """
 import sys, accelerate, gguf, torch, octavo.torch.hub
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from tests.models import transformer
 from octavo.torch import quantize_dynamic
 from octavo.torch.hub import load_gguf
 import octavo.torch.hub.gguf_layers, transformers.modeling_gguf_pytorch_utils
@@ -102,9 +102,7 @@ def most():  # resident so far, in bytes
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
-config = dict(vocab_size=256, hidden_size=64, num_hidden_layers=1, intermediate_size=96)
-config |= dict(num_attention_heads=4, num_key_value_heads=2)
-quantize_dynamic(LlamaForCausalLM(LlamaConfig(**config)).eval(), recipe="int4")
+quantize_dynamic(transformer("LlamaForCausalLM"), recipe="int4")
 before = most()
 model = load_gguf(sys.argv[1])
 print(most() - before)

@@ -15,9 +15,8 @@ from octavo.core.kernels.packing import ALIGNMENT
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.layers.experts import QuantizedExperts
-from tests.torch.hub.families import FAMILIES, checkpoint, load
-
-BERT = next(family for family in FAMILIES if family.name == "bert")
+from tests import fresh
+from tests.torch.hub.families import BERT, BY_NAME, checkpoint, load
 
 PEAK = """
 import sys
@@ -38,6 +37,7 @@ print(high_water() - before)
 """
 
 
+@pytest.mark.slow
 def test_peak_memory_is_the_quantized_model_and_one_tensor(tmp_path: Path) -> None:
     config = transformers.LlamaConfig(
         vocab_size=4096,
@@ -91,7 +91,7 @@ def test_a_layer_that_the_checkpoint_lacks_stays_float(tmp_path: Path) -> None:
 def test_what_is_refused_when_its_weights_are_there_stays_float(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family = next(family for family in FAMILIES if family.name == "mixtral")
+    family = BY_NAME["mixtral"]
     folder = checkpoint(family, tmp_path)
     expected = load(family, folder)
 
@@ -139,5 +139,4 @@ ids, expected = torch.load({str(tmp_path / "expected.pt")!r})
 with torch.no_grad():
     print(torch.equal(model(ids).last_hidden_state, expected))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"
+    assert fresh.python(code).stdout.strip() == "True"

@@ -16,9 +16,8 @@ from octavo.torch.hub import OctavoConfig
 from octavo.torch.hub.checkpoint import find_checkpoint
 from octavo.torch.hub.samples import MOST, read_samples
 from tests.cli_support import run
-from tests.torch.hub.families import FAMILIES, VOCABULARY, checkpoint, load, outputs
-
-LLAMA = next(family for family in FAMILIES if family.name == "llama")
+from tests.models import VOCABULARY, relative
+from tests.torch.hub.families import LLAMA, checkpoint, load, outputs
 
 
 @pytest.fixture
@@ -42,10 +41,6 @@ def _texts(path: Path, count: int = 6) -> Path:
     return path
 
 
-def _error(made: Any, exact: torch.Tensor) -> float:
-    return float((outputs(made, _held_out()) - exact).norm() / exact.norm())
-
-
 def _held_out() -> dict[str, Any]:
     return {"input_ids": torch.arange(3, 35)[None]}
 
@@ -67,7 +62,7 @@ def test_samples_change_integers_and_the_folder_loads(
         assert ("of 6 samples" in said) == (name != "plain")
         assert ("6 runs on inputs given" in said) == (name != "plain")
         made = load(LLAMA, out)
-        errors[name] = _error(made, exact)
+        errors[name] = relative(outputs(made, _held_out()), exact)
         assert (out / "tokenizer.json").is_file()
     assert len(set(errors.values())) == 3
     assert errors["samples"] < 1.1 * errors["plain"]

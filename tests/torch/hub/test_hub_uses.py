@@ -16,10 +16,9 @@ import octavo.torch
 from octavo.errors import NotTrainableError
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.layers.linear import QuantizedLinear
-from tests.torch.hub.families import FAMILIES, checkpoint, load, outputs
+from tests.torch.hub.families import BERT, BY_NAME, checkpoint, load, outputs
 
-BY_NAME = {family.name: family for family in FAMILIES}
-QWEN, BERT = BY_NAME["qwen3-tied"], BY_NAME["bert"]
+QWEN = BY_NAME["qwen3-tied"]
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,15 @@ import torch
 from benchmarks.zoo.minilm_text import model_dir, questions
 from octavo.torch import quantize_dynamic
 from octavo.torch.hub import export
-from tests.torch.hub.families import FAMILIES, VOCABULARY
+from tests.models import seeded, tokens
+from tests.torch.hub.families import BY_NAME
 
 pytestmark = pytest.mark.slow
 
 VARIABLE = "OCTAVO_OPTIMUM_PYTHON"
 DEFAULT = Path(__file__).parents[3] / ".venv-optimum" / "bin" / "python"
 NEW_TOKENS = 6
-GENERATE = """
+_OPENED = """
 import json, sys
 import torch
 from optimum import onnxruntime as optimum
@@ -34,18 +35,10 @@ import octavo.onnx
 folder, kind, given = sys.argv[1], sys.argv[2], torch.load(sys.argv[3])
 options = octavo.onnx.session_options()
 model = getattr(optimum, kind).from_pretrained(folder, session_options=options)
+"""
+GENERATE = f"""{_OPENED}
 found = model.generate(**given, max_new_tokens=6, min_new_tokens=6, do_sample=False, num_beams=1)
 print(json.dumps(found.tolist()))
-"""
-CALL = """
-import json, sys
-import torch
-from optimum import onnxruntime as optimum
-import octavo.onnx
-folder, kind, given = sys.argv[1], sys.argv[2], torch.load(sys.argv[3])
-options = octavo.onnx.session_options()
-model = getattr(optimum, kind).from_pretrained(folder, session_options=options)
-print(json.dumps(model(**given)[0].tolist()))
 """
 ENCODE = """
 import json, sys
@@ -91,8 +84,7 @@ def model_of(name: str) -> Any:
     Not T5's queries and keys, whose products nothing divides: a softmax of scores 36 times as large
     turns rounding into other tokens.
     """
-    torch.manual_seed(0)
-    model = next(family for family in FAMILIES if family.name == name).make().eval()
+    model = BY_NAME[name].make()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if parameter.dim() > 1 and key.split(".")[-2] not in ("q", "k"):
@@ -103,11 +95,9 @@ def model_of(name: str) -> Any:
     return model
 
 
-TEXT = {
-    "input_ids": torch.randint(5, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
-}
+TEXT = {"input_ids": tokens(2, 9, seed=1)}
 PADDED = {**TEXT, "attention_mask": (torch.arange(9) >= torch.tensor([[0], [3]])).long()}
-SOUND = {"input_features": torch.randn(2, 80, 60, generator=torch.Generator().manual_seed(1))}
+SOUND = {"input_features": seeded(2, 80, 60, seed=1)}
 
 
 @pytest.mark.parametrize("target", ["native", "portable"])
