@@ -14,12 +14,12 @@ from onnx import helper, numpy_helper
 
 import octavo.onnx.convert
 from octavo.onnx import session
-from tests.graphs import Converted, convert
+from tests.graphs import BOOL, INT64, Array, Converted, convert, text
 from tests.native_target.test_attention_fusion import SPELLINGS, WIDTH, model
 
-I64, BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 NOTE = "1 mask is added as given, not gathered or expanded first"
 INDEXING = {"Range", "Flatten", "Expand", "And", "Equal", "GreaterOrEqual", "ConstantOfShape"}
+TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 
 
 @dataclass(frozen=True)
@@ -38,73 +38,52 @@ class Chain:
     def model(self) -> onnx.ModelProto:
         proto = model(**SPELLINGS["mask"])
         graph = proto.graph
-        graph.input[1].CopyFrom(helper.make_tensor_value_info("tokens", I64, list(self.tokens)))
-        numbers = {"n-1": -1, "n0": 0, "n1": 1, "start": self.start, "step": self.step}
-        arrays = {name: np.array(number) for name, number in numbers.items()}
+        graph.input[1].CopyFrom(helper.make_tensor_value_info("tokens", INT64, list(self.tokens)))
+        arrays = {"n_1": np.array(-1), "n0": np.array(0), "n1": np.array(1)}
+        arrays |= {"start": np.array(self.start), "step": np.array(self.step)}
         arrays |= {f"a{i}": np.array([i]) for i in range(4)}
         arrays |= {"rest1": np.array([-1]), "least": np.array(self.least), "none": np.zeros(0, int)}
         arrays |= {"low": np.float32(np.finfo(np.float32).min), "nothing": np.float32(0)}
         arrays["stride_axis"] = np.array([self.stride_axis])
         graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
-        for i, node in enumerate(self.nodes()):
+        for i, node in enumerate(text(self.body(), "", "").graph.node):
             graph.node.insert(i, node)
         if self.also:
-            graph.output.append(
-                helper.make_tensor_value_info(self.also, onnx.TensorProto.BOOL, None)
-            )
+            graph.output.append(helper.make_tensor_value_info(self.also, BOOL, None))
         return proto
 
-    def nodes(self) -> list[onnx.NodeProto]:
-        def make(op: str, inputs: str, out: str, **attributes: Any) -> None:
-            found.append(helper.make_node(op, inputs.split(), [out], **attributes))
-
-        found: list[onnx.NodeProto] = []
-        make("Cast", "tokens", "real", to=BOOL)
-        for name, of, axis in (("B", "x", 0), ("Q", "x", 1), ("K", "real", 1)):
-            make("Shape", of, f"{name}_shape")
-            make("Gather", f"{name}_shape n{axis}", f"{name}_size")
-            make("Cast", f"{name}_size", name, to=I64)
-        make("Range", "n0 B n1", "b")
-        make("Range", "n0 Q n1", "q")
-        make("Range", "start K step", "k")
-        for name, axes in (("b", "123"), ("q", "013"), ("k", "012")):
-            for i, axis in enumerate(axes):
-                make("Unsqueeze", f"{name + axes[:i]} a{axis}", name + axes[: i + 1])
-        make("ConstantOfShape", "none", "true", value=helper.make_tensor("t", BOOL, [1], [True]))
-        if self.causal:
-            make("LessOrEqual", "k012 q013", "is_seen")
-        else:
-            make("GreaterOrEqual", "q013 least", "is_seen")
-        make("Cast", "is_seen", "seen", to=BOOL)
-        make("And", "true seen", "first")
-        make("Shape", "real", "real_shape")
-        make("Gather", "real_shape stride_axis", "stride")
-        make("Flatten", "real", "laid", axis=2)
-        make("Mul", "b123 stride", "rows")
-        make("Add", "rows k012" if self.swapped else "k012 rows", "index")
-        make("Gather", "laid index", "gathered", axis=0)
-        make("Shape", "index", "index_shape")
-        make("Reshape", "gathered rest1", "listed")
-        make("Concat", "index_shape", "listed_shape", axis=0)
-        make("Reshape", "listed listed_shape", "there")
-        make("Cast", "there", "there_bool", to=BOOL)
-        make("And", "first there_bool", "both")
-        for name in ("B", "Q", "K"):
-            make("Unsqueeze", f"{name}_size a0", f"{name}_dim")
-        make("Concat", "B_dim rest1 Q_dim K_dim", "asked", axis=0)
-        make("Reshape", "asked rest1", "target")
-        make("Shape", "target", "target_shape")
-        ones = helper.make_tensor("o", I64, [1], [1])
-        make("ConstantOfShape", "target_shape", "ones", value=ones)
-        make("Mul", "ones n-1", "marks")
-        make("Equal", "target marks", "is_open")
-        make("Where", "is_open ones target", "sizes")
-        make("Expand", "both sizes", "expanded")
-        make("Where", "expanded nothing low", "mask", name="mask")
-        return found
+    def body(self) -> str:
+        sizes = " ".join(
+            f"""{name}_shape = Shape ({of}) {name}_size = Gather ({name}_shape, n{axis})
+            {name} = Cast <to = 7> ({name}_size) {name}_dim = Unsqueeze ({name}_size, a0)"""
+            for name, of, axis in (("B", "x", 0), ("Q", "x", 1), ("K", "real", 1))
+        )
+        wide = " ".join(
+            f"{name + axes[: i + 1]} = Unsqueeze ({name + axes[:i]}, a{axis})"
+            for name, axes in (("b", "123"), ("q", "013"), ("k", "012"))
+            for i, axis in enumerate(axes)
+        )
+        seen = "LessOrEqual (k012, q013)" if self.causal else "GreaterOrEqual (q013, least)"
+        return f"""real = Cast <to = 9> (tokens) {sizes}
+            b = Range (n0, B, n1) q = Range (n0, Q, n1) k = Range (start, K, step) {wide}
+            true = ConstantOfShape <value = bool[1] {{1}}> (none)
+            is_seen = {seen} seen = Cast <to = 9> (is_seen) first = And (true, seen)
+            real_shape = Shape (real) stride = Gather (real_shape, stride_axis)
+            laid = Flatten <axis = 2> (real) rows = Mul (b123, stride)
+            index = Add ({"rows, k012" if self.swapped else "k012, rows"})
+            gathered = Gather <axis = 0> (laid, index) index_shape = Shape (index)
+            listed = Reshape (gathered, rest1) listed_shape = Concat <axis = 0> (index_shape)
+            there = Reshape (listed, listed_shape) there_bool = Cast <to = 9> (there)
+            both = And (first, there_bool)
+            asked = Concat <axis = 0> (B_dim, rest1, Q_dim, K_dim) target = Reshape (asked, rest1)
+            target_shape = Shape (target)
+            ones = ConstantOfShape <value = int64[1] {{1}}> (target_shape)
+            marks = Mul (ones, n_1) is_open = Equal (target, marks)
+            sizes = Where (is_open, ones, target) expanded = Expand (both, sizes)
+            [mask] mask = Where (expanded, nothing, low)"""
 
 
-def feeds(batch: int, length: int) -> dict[str, np.ndarray]:
+def feeds(batch: int, length: int) -> dict[str, Array]:
     random = np.random.default_rng(4)
     tokens = np.ones((batch, length), np.int64)
     tokens[0, length // 2 + 1 :] = 0
@@ -125,11 +104,16 @@ def gathering(
         return convert(proto, folder, **options)
 
 
-def outputs(done: Converted, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def outputs(done: Converted, feed: Mapping[str, Array]) -> list[Array]:
     return list(session(str(done.path)).run(None, dict(feed)))
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
+def give_the_same(before: Converted, after: Converted, feed: Mapping[str, Array]) -> None:
+    for wanted, found in zip(outputs(before, feed), outputs(after, feed), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@TARGETS
 @pytest.mark.parametrize("chain", [Chain(), Chain(swapped=True)], ids=str)
 def test_a_mask_is_read_in_place(
     chain: Chain, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,10 +126,9 @@ def test_a_mask_is_read_in_place(
     filled = [(n.name, list(n.output)) for n in after.proto.graph.node if n.op_type == "Where"]
     # Native attention reads the condition itself.
     assert filled == ([("mask", ["mask"])] if target == "portable" else [])
-    for batch, length in ((1, 1), (1, 8), (3, 5), (5, 3), (2, 1)):
-        (wanted,), (found,) = (outputs(d, feeds(batch, length)) for d in (before, after))
-        assert found.shape == (batch, length, WIDTH)
-        np.testing.assert_array_equal(found, wanted)
+    for batch, length in ((1, 1), (1, 8), (3, 5), (2, 1)):
+        assert outputs(after, feeds(batch, length))[0].shape == (batch, length, WIDTH)
+        give_the_same(before, after, feeds(batch, length))
 
 
 OTHERS = {
@@ -157,7 +140,8 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
+@pytest.mark.sweep(2)
+@TARGETS
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_mask_is_left_alone(
     name: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -177,8 +161,9 @@ GATHERED = {
 }
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
-@pytest.mark.parametrize("name", GATHERED)
+@pytest.mark.parametrize(
+    ("name", "target"), [*zip(GATHERED, ["portable", "native"] * 2, strict=True)]
+)
 def test_what_is_gathered_from_other_places_is_still_gathered(
     name: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,8 +172,7 @@ def test_what_is_gathered_from_other_places_is_still_gathered(
     before = gathering(proto, tmp_path / "gathered", monkeypatch, target=target)
     after = convert(proto, tmp_path, target=target)
     assert {"Flatten", "Range"} <= set(after.ops) and "Expand" not in after.ops
-    (wanted,), (found,) = (outputs(d, feeds(3, 5)) for d in (before, after))
-    np.testing.assert_array_equal(found, wanted)
+    give_the_same(before, after, feeds(3, 5))
 
 
 @pytest.mark.parametrize("also", ["expanded", "there", "is_seen", "both"])
@@ -199,9 +183,7 @@ def test_what_somebody_else_reads_is_still_there(
     before = gathering(proto, tmp_path / "gathered", monkeypatch)
     after = convert(proto, tmp_path)
     assert NOTE in after.report.notes
-    pairs = zip(*(outputs(d, feeds(3, 5)) for d in (before, after)), strict=True)
-    for wanted, found in pairs:
-        np.testing.assert_array_equal(found, wanted)
+    give_the_same(before, after, feeds(3, 5))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +208,7 @@ def test_a_mask_for_one_item_serves_all(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("target", ["portable", "native"])
+@TARGETS
 def test_minilm(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.zoo import minilm
 
@@ -238,5 +220,4 @@ def test_minilm(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     gone = {"Range", "Expand", "And", "GreaterOrEqual", "Flatten"}
     assert set(before.ops) >= gone and not set(after.ops) & gone
     assert "ReduceSum" not in after.ops  # the mask is one for all heads: nothing looks for NaN
-    (wanted,), (found,) = (outputs(d, feed) for d in (before, after))
-    np.testing.assert_array_equal(found, wanted)
+    give_the_same(before, after, feed)
