@@ -10,21 +10,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from octavo.torch import quantize_dynamic
 from octavo.torch.blocks import making
 from octavo.torch.blocks.block import plans_of
+from octavo.torch.blocks.dynamic_type import type_behind
+from tests.torch.blocks.one_call import OwnForwards, near
 
 
-class _OwnForward(TorchDispatchMode):
-    """Under it no block runs as a program."""
+class Block(nn.Module):
+    """x times a factor of the kind's own, beside two linear layers."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-class _Block(nn.Module):
     by_class = 1.0
 
     def __init__(self, index: int) -> None:
@@ -41,114 +37,73 @@ class _Block(nn.Module):
         return self._hidden
 
     def factor(self) -> Any:
-        raise NotImplementedError
+        return 1.0
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.factor() + self.down(torch.relu(self.up(x)))
 
 
-class _OfClass(_Block):
-    def factor(self) -> Any:
-        return self.by_class
+def kind(factor: Callable[[Any], Any]) -> type[Block]:
+    """Blocks with that factor."""
+    return type("Other", (Block,), {"factor": factor})
 
 
-class _OfProperty(_Block):
-    def factor(self) -> Any:
-        return self.by_property
-
-
-class _OfObject(_Block):
-    def factor(self) -> Any:
-        return self.held.factor
-
-
-class _OfList(_Block):
-    def factor(self) -> Any:
-        return self.listed[0]
-
-
-class _OfTensor(_Block):
-    def factor(self) -> Any:
-        return self.counted
-
-
-class _OfPlace(_Block):
-    def factor(self) -> Any:
-        return 1 + 0.01 * self.layer_idx
-
-
-def _model(kind: type[_Block]) -> Any:
+def layers(of: type[Block]) -> Any:
     torch.manual_seed(0)
-    layers = nn.ModuleList(kind(i) for i in range(3))
     whole = nn.Sequential()
-    whole.layers = layers
-    return quantize_dynamic(whole)
+    whole.layers = nn.ModuleList(of(i) for i in range(3))
+    return quantize_dynamic(whole).layers
 
 
-def _agrees(model: Any) -> bool:
+def agree(blocks: Any) -> None:
+    """What runs as one call computes what the forwards do."""
     x = torch.randn(2, 5, 32)
 
     def run() -> Tensor:
         y = x
-        for layer in model.layers:
-            y = layer(y)
+        for block in blocks:
+            y = block(y)
         return y
 
-    with torch.no_grad():
-        found = run()
-        with _OwnForward():
-            wanted = run()
-    return bool((found - wanted).norm() <= 1e-4 * wanted.norm())
+    found = run()
+    with OwnForwards():
+        near(found, run(), 1e-4)
 
 
-CHANGES: dict[type[_Block], Callable[[Any], None]] = {
-    _OfClass: lambda layer: setattr(layer, "by_class", 3.0),
-    _OfProperty: lambda layer: setattr(layer, "_hidden", 3.0),
-    _OfObject: lambda layer: setattr(layer.held, "factor", 3.0),
-    _OfList: lambda layer: layer.listed.__setitem__(0, 3.0),
-    _OfTensor: lambda layer: layer.counted.fill_(3.0) and None,
+CHANGES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], object]]] = {
+    "class": (lambda b: b.by_class, lambda b: setattr(b, "by_class", 3.0)),
+    "type": (lambda b: b.by_class, lambda b: setattr(type_behind(type(b)), "by_class", 3.0)),
+    "property": (lambda b: b.by_property, lambda b: setattr(b, "_hidden", 3.0)),
+    "object": (lambda b: b.held.factor, lambda b: setattr(b.held, "factor", 3.0)),
+    "list": (lambda b: b.listed[0], lambda b: b.listed.__setitem__(0, 3.0)),
+    "tensor": (lambda b: b.counted, lambda b: b.counted.fill_(3.0)),
 }
 
 
-@pytest.mark.parametrize("kind", CHANGES, ids=lambda kind: kind.__name__.strip("_"))
-def test_what_a_forward_reads_may_change_after_a_call(kind: type[_Block]) -> None:
-    model = _model(kind)
-    assert _agrees(model)
-    CHANGES[kind](model.layers[1])
-    assert _agrees(model)
-
-
-def test_a_class_may_change_after_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _model(_OfClass)
-    assert _agrees(model)
-    monkeypatch.setattr(_OfClass, "by_class", 3.0)
-    assert _agrees(model)
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_forward_reads_may_change_after_a_call(name: str) -> None:
+    factor, change = CHANGES[name]
+    blocks = layers(kind(factor))
+    agree(blocks)
+    change(blocks[1])
+    agree(blocks)
 
 
 def test_layers_that_compute_with_their_place_share_no_trace() -> None:
-    assert _agrees(_model(_OfPlace))
-
-
-LOG: list[int] = []
-
-
-class _Logs(_Block):
-    def factor(self) -> Any:
-        LOG.append(self.layer_idx)
-        return 1.0
+    agree(layers(kind(lambda b: 1 + 0.01 * b.layer_idx)))
 
 
 def test_what_a_forward_writes_it_writes_in_every_call() -> None:
-    model = _model(_Logs)
-    LOG.clear()
-    with torch.no_grad():
-        for _ in range(2):
-            for layer in model.layers:
-                layer(torch.randn(2, 5, 32))
-    assert LOG == [0, 1, 2] * 2
+    log: list[int] = []
+    blocks = layers(kind(lambda b: log.append(b.layer_idx) or 1.0))
+    log.clear()
+    for _ in range(2):
+        for block in blocks:
+            block(torch.randn(2, 5, 32))
+    assert log == [0, 1, 2] * 2
 
 
-class _Filled(_Block):
+class Filled(Block):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         q = self.up(x)
         scores = (q @ q.transpose(1, 2)).unsqueeze(1)
@@ -159,88 +114,82 @@ class _Filled(_Block):
 
 
 def test_a_query_that_no_key_counts_for_has_the_mean_where_the_fill_is_finite() -> None:
-    layer = _model(_Filled).layers[0]
+    block = layers(Filled)[0]
     x, mask = torch.randn(2, 5, 32), torch.ones(2, 1, 1, 5)
-    with torch.no_grad():
-        layer(x, mask)
-        mask[1] = 0
-        found = layer(x, mask)
-        with _OwnForward():
-            wanted = layer(x, mask)
-    assert (found - wanted).norm() <= 0.01 * wanted.norm()
+    block(x, mask)
+    mask[1] = 0
+    found = block(x, mask)
+    with OwnForwards():
+        near(found, block(x, mask), 0.01)
+
+
+class Takes(Block):
+    def forward(self, x: Tensor, flag: Any = None) -> Tensor:  # type: ignore[override]
+        return x + self.down(torch.relu(self.up(x)))
 
 
 @pytest.mark.parametrize("odd", [2**70, "\ud800"], ids=["large", "surrogate"])
 def test_arguments_that_are_no_form_reach_the_forward(odd: Any) -> None:
-    class Takes(_Block):
-        def forward(self, x: Tensor, flag: Any = None) -> Tensor:  # type: ignore[override]
-            return x + self.down(torch.relu(self.up(x)))
-
-    layer = _model(Takes).layers[0]
-    with torch.no_grad():
-        assert layer(torch.randn(2, 5, 32), flag=odd).shape == (2, 5, 32)
+    assert layers(Takes)[0](torch.randn(2, 5, 32), flag=odd).shape == (2, 5, 32)
 
 
-class _Adds(_Block):
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+class Adds(Block):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
         return self.down(torch.relu(self.up(x))) + y
 
 
-def _has_plans(layer: Any) -> bool:
-    block = plans_of(layer, _Adds)
-    return not block.reasons and any(block._plans.values())
+@pytest.fixture
+def pair() -> Any:
+    """Two inputs of blocks that add, none of which was traced before."""
+    making._compiled.pop(Adds, None)
+    return torch.randn(2, 2, 5, 32)
+
+
+def has_plans(block: Any) -> bool:
+    state = plans_of(block, Adds)
+    return not state.reasons and any(state._plans.values())
 
 
 @pytest.mark.parametrize("where", ["in this block", "in another of its kind"])
-def test_a_call_that_fails_decides_nothing(where: str) -> None:
+def test_a_call_that_fails_decides_nothing(where: str, pair: Any) -> None:
     """It would leave all calls of its form to the own forward, of all such blocks."""
-    making._compiled.pop(_Adds, None)
-    failing, other, _ = _model(_Adds).layers
+    failing, other, _ = layers(Adds)
     tried = failing if where == "in this block" else other
-    x, y = torch.randn(2, 2, 5, 32)
-    with torch.no_grad():
-        with pytest.raises(RuntimeError, match="must match"):
-            failing(x, torch.randn(2, 4, 32))
-        tried(x, y)
-    assert _has_plans(tried)
+    with pytest.raises(RuntimeError, match="must match"):
+        failing(pair[0], torch.randn(2, 4, 32))
+    tried(*pair)
+    assert has_plans(tried)
 
 
-def test_a_call_with_one_tensor_twice_decides_nothing_for_two() -> None:
-    making._compiled.pop(_Adds, None)
-    layer = _model(_Adds).layers[0]
-    x, y = torch.randn(2, 2, 5, 32)
-    with torch.no_grad():
-        both, _ = layer(x, x), layer(x, y)
-        with _OwnForward():
-            wanted = layer(x, x)
-    assert _has_plans(layer)
-    assert (both - wanted).norm() <= 1e-4 * wanted.norm()
+def test_a_call_with_one_tensor_twice_decides_nothing_for_two(pair: Any) -> None:
+    block, (x, y) = layers(Adds)[0], pair
+    both, _ = block(x, x), block(x, y)
+    assert has_plans(block)
+    with OwnForwards():
+        near(both, block(x, x), 1e-4)
 
 
-def test_threads_that_call_at_once_leave_torch_as_it_was() -> None:
+def test_threads_that_call_at_once_leave_torch_as_it_was(pair: Any) -> None:
     """Its tracer says for all threads that it traces: two at once leave that said for good."""
-    models = [_model(_Adds) for _ in range(4)]
-    x, y = torch.randn(2, 2, 5, 32)
-    making._compiled.pop(_Adds, None)
+    models = [layers(Adds) for _ in range(4)]
     start = threading.Barrier(len(models))
 
-    def run(model: Any) -> None:
+    def run(blocks: Any) -> None:
         with torch.no_grad():
             start.wait()
-            for layer in model.layers:
-                making._compiled.pop(_Adds, None)
-                layer(x, y)
+            for block in blocks:
+                making._compiled.pop(Adds, None)
+                block(*pair)
 
-    threads = [threading.Thread(target=run, args=(model,)) for model in models]
+    threads = [threading.Thread(target=run, args=(blocks,)) for blocks in models]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not torch.fx._symbolic_trace.is_fx_symbolic_tracing()
-    layer = _model(_Adds).layers[0]
-    with torch.no_grad():
-        layer(x, y)
-    assert _has_plans(layer)
+    block = layers(Adds)[0]
+    block(*pair)
+    assert has_plans(block)
 
 
 def test_an_attribute_that_changes_before_each_call_ends_the_tracing(
@@ -248,9 +197,8 @@ def test_an_attribute_that_changes_before_each_call_ends_the_tracing(
 ) -> None:
     made, plan = [], making.new_plan
     monkeypatch.setattr(making, "new_plan", lambda *args: made.append(1) or plan(*args))
-    layer, x = _model(_OfClass).layers[0], torch.randn(2, 5, 32)
-    with torch.no_grad():
-        for i in range(30):
-            layer.by_class = float(i)
-            layer(x)
+    block, x = layers(kind(lambda b: b.by_class))[0], torch.randn(2, 5, 32)
+    for i in range(30):
+        block.by_class = float(i)
+        block(x)
     assert 0 < len(made) < 12

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.zoo import family_models
 from benchmarks.zoo.families import FAMILIES
 from benchmarks.zoo.family import Family, Size
 from octavo.torch import quantize_dynamic
 from octavo.torch.blocks import compiled
+from tests.models import relative
+from tests.torch.blocks.one_call import OwnForwards, ran
 
 transformers = pytest.importorskip("transformers")
 
@@ -49,7 +51,7 @@ ROUNDING = 0.01
 place, and a step of one activation shows in all that read it. What is wrong is off by a tenth."""
 NEW = 5
 """Tokens that are generated."""
-CALLS = ((1, 1), (3, 9), (1, 13), (2, 5), (3, 9), (1, 1))
+CALLS = ((1, 1), (3, 9), (1, 13), (1, 1), (3, 9))
 """Batch and length of calls in a row."""
 
 
@@ -74,48 +76,30 @@ def padded_or_not(name: str) -> Sequence[bool]:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_and_no_gradients() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
+    yield
     torch.set_num_threads(before)
 
 
-class Models:
-    """Each is made once; tests leave it as it is."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, ...], Any] = {}
-
-    def exact(self, name: str, attention: str = "") -> Any:
-        attention = attention or spelling(name)
-        return self._kept(
-            ("exact", name, attention),
-            lambda: family_models.model(FAMILIES[name], Size.SMALL, attention),
-        )
-
-    def quantized(self, name: str, attention: str = "") -> Any:
-        attention = attention or spelling(name)
-        return self._kept(
-            ("quantized", name, attention),
-            lambda: quantize_dynamic(self.exact(name, attention), recipe="int8"),
-        )
-
-    def _kept(self, key: tuple[str, ...], make: Callable[[], Any]) -> Any:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
-
-
-@pytest.fixture(scope="module")
-def models() -> Models:
-    return Models()
-
-
 def spelling(name: str) -> str:
-    """What transformers takes by default."""
+    """The implementation of attention that transformers takes by default."""
     return FAMILIES[name].spellings[-1]
+
+
+@cache
+def exact(name: str, attention: str) -> Any:
+    return family_models.model(FAMILIES[name], Size.SMALL, attention)
+
+
+@cache
+def of_spelling(name: str, attention: str) -> Any:
+    return quantize_dynamic(exact(name, attention), recipe="int8")
+
+
+def quantized(name: str) -> Any:
+    return of_spelling(name, spelling(name))
 
 
 def feed(name: str, batch: int = 3, length: int = 9, **options: Any) -> dict[str, Tensor]:
@@ -126,87 +110,61 @@ def call(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
     return family_models.output(model(**given))
 
 
-def difference(found: Tensor, wanted: Tensor) -> float:
-    assert found.shape == wanted.shape
-    return float((found - wanted).norm() / wanted.norm())
-
-
-class Watched(TorchDispatchMode):  # type: ignore[misc]
-    """Sees every operator of PyTorch, as a profiler does: layers run their own forward."""
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        return function(*args, **(kwargs or {}))
-
-
 def by_its_own_forward(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
-    with Watched():
+    with OwnForwards():
         return call(model, given)
 
 
+@pytest.mark.sweep(2)  # one spelling of each that has two
 @pytest.mark.parametrize(
     ("name", "attention"), of_families(NAMES, lambda name: FAMILIES[name].spellings)
 )
-def test_it_is_near_float(models: Models, name: str, attention: str) -> None:
-    given = feed(name)
-    wanted, found = (
-        call(models.exact(name, attention), given),
-        call(models.quantized(name, attention), given),
-    )
-    assert 0 < difference(found, wanted) < MOST_ERROR
+def test_it_is_near_float(name: str, attention: str) -> None:
+    found, wanted = (call(of(name, attention), feed(name)) for of in (of_spelling, exact))
+    assert 0 < relative(found, wanted) < MOST_ERROR
 
 
 @pytest.mark.parametrize("name", of_families(PADDED))
-def test_padding_is_left_out(models: Models, name: str) -> None:
-    given = feed(name, padded=True)
-    wanted, found = (
-        family_models.counting(given, call(of(name), given))
-        for of in (models.exact, models.quantized)
+def test_padding_is_left_out(name: str) -> None:
+    given, model = feed(name, padded=True), quantized(name)
+    found, own, wanted = (
+        family_models.counting(given, y)
+        for y in (
+            call(model, given),
+            by_its_own_forward(model, given),
+            call(exact(name, spelling(name)), given),
+        )
     )
-    assert difference(found, wanted) < MOST_ERROR
-
-
-@pytest.mark.parametrize(("name", "padded"), of_families(NAMES, padded_or_not))
-def test_it_computes_what_its_own_forward_does(models: Models, name: str, padded: bool) -> None:
-    given, model = feed(name, padded=padded), models.quantized(name)
-    found, own = call(model, given), by_its_own_forward(model, given)
-    counting = family_models.counting
-    assert difference(counting(given, found), counting(given, own)) < ROUNDING
+    assert relative(found, own) < ROUNDING
+    assert relative(found, wanted) < MOST_ERROR
 
 
 @pytest.mark.parametrize("name", of_families(NAMES))
-def test_calls_of_other_sizes_in_a_row(models: Models, name: str) -> None:
-    """Nothing is left of one call in the next; rows are the same alone and in a batch."""
-    model = models.quantized(name)
+def test_it_computes_what_its_own_forward_does(name: str) -> None:
+    """Nothing is left of one call in the next, of another size; nor do threads matter."""
+    model = quantized(name)
     first: dict[tuple[int, int], Tensor] = {}
     for batch, length in CALLS:
         given = feed(name, batch, length, seed=1)
         found = call(model, given)
-        assert difference(found, by_its_own_forward(model, given)) < ROUNDING
+        assert relative(found, by_its_own_forward(model, given)) < ROUNDING
         assert torch.equal(found, first.setdefault((batch, length), found))
-
-
-@pytest.mark.parametrize("name", of_families(NAMES))
-def test_two_threads_compute_what_one_does(models: Models, name: str) -> None:
-    given, model, found = feed(name), models.quantized(name), []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        found.append(call(model, given))
-    assert difference(found[1], found[0]) < ROUNDING  # float layers of PyTorch's may differ
+    assert ran(model) >= 2
+    torch.set_num_threads(2)
+    assert relative(call(model, given), found) < ROUNDING  # PyTorch's float layers may differ
 
 
 @pytest.mark.parametrize(("name", "padded"), of_families(CACHED, padded_or_not))
-def test_a_token_after_a_cache(models: Models, name: str, padded: bool) -> None:
-    given, model = feed(name, length=12, padded=padded), models.quantized(name)
+def test_a_token_after_a_cache(name: str, padded: bool) -> None:
+    given, model = feed(name, length=12, padded=padded), quantized(name)
     step = family_models.Step(FAMILIES[name], model, given)
     found = step()
     assert torch.equal(step(), found)
-    whole = call(models.exact(name), given)[:, -1:]
-    assert difference(found, whole) < MOST_ERROR
-    with Watched():
+    whole = call(exact(name, spelling(name)), given)[:, -1:]
+    assert relative(found, whole) < MOST_ERROR
+    with OwnForwards():
         own = family_models.Step(FAMILIES[name], model, given)()
-    assert difference(found, own) < 2 * ROUNDING  # keys and values of the cache differ too
+    assert relative(found, own) < 2 * ROUNDING  # keys and values of the cache differ too
 
 
 def generate(model: Any, given: dict[str, Tensor], **options: Any) -> Tensor:
@@ -223,6 +181,7 @@ def prompt(family: Family) -> dict[str, Tensor]:
     return {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", of_families(GENERATING))
 def test_generate_takes_the_tokens_that_step_by_step_calls_do(
     name: str, monkeypatch: pytest.MonkeyPatch
