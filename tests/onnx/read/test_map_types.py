@@ -132,7 +132,7 @@ def test_other_commands_take_them(tmp_path: Path) -> None:
     found = {output.name: output for output in compare(path, out).outputs}
     assert 0 < found["output_probability"].difference.error < 0.1
     assert convert_target(out, native, to="native").verification.error is not None
-    tuned = tune(str(path), criterion=0.05, max_trials=1, rounds=2, warmup=0)
+    tuned = tune(str(path), criterion=0.05, max_trials=1, objective="modelsize")
     assert tuned.status.met
     assert 0 < tuned.baseline.accuracy - tuned.best.accuracy < 0.05
 
@@ -152,13 +152,20 @@ def test_dictionaries_are_made_up_with_the_keys_that_are_known(tmp_path: Path) -
     assert onnx.load(out).graph.input[0].type == onnx.load(path).graph.input[0].type
 
 
-def test_dictionaries_are_given(tmp_path: Path, capsys: Any) -> None:
+def test_dictionaries_are_given(tmp_path: Path) -> None:
     path, out = written("dictionaries", tmp_path), tmp_path / "out.onnx"
     assert quantize_dynamic(path, out, check_inputs=rows(3)).verification.runs == 3
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join(map(json.dumps, rows(5))))
     assert quantize_dynamic(path, out, check_inputs=data).verification.runs == 5
     assert compare(path, out, data).runs == 5
+
+
+@pytest.mark.slow
+def test_memory_and_speed_of_what_takes_dictionaries(tmp_path: Path, capsys: Any) -> None:
+    """In processes of their own."""
+    path, out = written("dictionaries", tmp_path), tmp_path / "out.onnx"
+    quantize_dynamic(path, out)
     assert OnnxTarget(path).peak_memory(None, rows(1)[0]) > 0
     assert run_command("bench", str(path), str(out), "--seconds", "0.05", "--json") == 0
     assert "row=map" in capsys.readouterr().out
