@@ -167,8 +167,10 @@ def test_attributes_and_non_persistent_buffers_are_included(tmp_path: Path) -> N
 
 def test_views_are_stored_by_their_values(tmp_path: Path) -> None:
     model: Any = CASES["mlp"].quantized()
-    base = torch.arange(24.0).view(4, 6)
+    base, square = torch.arange(24.0).view(4, 6), torch.arange(9.0).view(3, 3)
     views = {
+        "square": square,
+        "square_across": square.t(),
         "wide": torch.ones(2, 1).expand(2, 5),
         "every_other": base[:, ::2],
         "last": base[3],
@@ -400,20 +402,20 @@ def test_state_beside_tensors_is_refused(tmp_path: Path) -> None:
 class Interrupting:
     """A file that fails after so many bytes."""
 
-    def __init__(self, file: BinaryIO, error: BaseException, after: int) -> None:
-        self._file, self._error, self._left = file, error, after
+    def __init__(self, file: BinaryIO, error: BaseException, left: int) -> None:
+        self.file, self.error, self.left = file, error, left
 
     def __enter__(self) -> Interrupting:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self.file.close()
 
     def write(self, data: Any) -> int:
-        self._left -= len(data)
-        if self._left < 0:
-            raise self._error
-        return self._file.write(data)
+        self.left -= len(data)
+        if self.left < 0:
+            raise self.error
+        return self.file.write(data)
 
 
 @pytest.fixture
