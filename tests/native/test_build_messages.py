@@ -37,8 +37,7 @@ def configured(folder: Path, *settings: str, **variables: str) -> str:
 
 def test_without_a_compiler(tmp_path: Path) -> None:
     said = configured(tmp_path / "build", PATH=str(tmp_path))
-    assert "there is no C++ compiler. Install one (Debian, Ubuntu: apt install g++;" in said
-    assert "Or install a wheel of Octavo for this system: that needs no compiler." in said
+    assert "there is no C++ compiler" in said and "apt install g++" in said
 
 
 def test_with_a_compiler_that_is_too_old(tmp_path: Path) -> None:
@@ -46,10 +45,10 @@ def test_with_a_compiler_that_is_too_old(tmp_path: Path) -> None:
     compiler.write_text('#!/bin/sh\nexec g++ -U__GNUC__ -D__GNUC__=9 "$@"\n')
     compiler.chmod(0o755)
     said = configured(tmp_path / "build", CXX=str(compiler))
-    assert f"{compiler} is GCC 9." in said
-    assert "Octavo needs 11 or newer" in said
+    assert f"{compiler} is GCC 9." in said and "11 or newer" in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64's instructions")
 def test_with_an_assembler_that_is_too_old(tmp_path: Path) -> None:
     compiler = tmp_path / "g++"

@@ -24,8 +24,6 @@ from tests.native.test_native_headers import (
 X86_TABLES = X86_FLAGS | {"avx512vnni256": AVX2, "avx512vnni": X86_FLAGS["vnni_avx512"]}
 del X86_TABLES["vnni_avx512"]
 TABLES = X86_TABLES | ARM64_FLAGS
-FEW = ("amx", "avx2", *(("neon",) if ARM64 else ()))
-"""The others are made of the same headers."""
 
 
 def test_every_table_is_looked_at() -> None:
@@ -33,9 +31,8 @@ def test_every_table_is_looked_at() -> None:
     assert files == {*TABLES, "reference"}
 
 
-@pytest.mark.parametrize(
-    "table", [pytest.param(t, marks=[pytest.mark.slow] * (t not in FEW)) for t in TABLES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
 def test_a_table_offers_nothing_but_itself_even_where_nothing_is_optimized(
     table: str, tmp_path: Path
 ) -> None:
