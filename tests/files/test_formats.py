@@ -49,42 +49,31 @@ def _frozen_graph(path: Path) -> None:
     path.write_bytes(b"\x0a\x10\x0a\x01x\x12\x0bPlaceholder")  # GraphDef: node {name, op}
 
 
+def _checkpoint(path: Path) -> None:
+    torch.save(LINEAR.state_dict(), path)
+
+
+def _of_octavo(path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64))
+    octavo.torch.save(octavo.torch.quantize_dynamic(module), path)
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+EXPORT = "torch.onnx.export"
 FILES: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
-    "checkpoint": (
-        "model.pt",
-        lambda path: torch.save(LINEAR.state_dict(), path),
-        "a PyTorch checkpoint",
-        "torch.onnx.export",
-    ),
-    "another name": (
-        "model.onnx",
-        lambda path: torch.save(LINEAR.state_dict(), path),
-        "a PyTorch checkpoint",
-        "mymodule:build",
-    ),
-    "old checkpoint": ("m.bin", _old_checkpoint, "a PyTorch checkpoint", "torch.onnx.export"),
-    "by its name": ("m.pth", _written(b"hello"), "a PyTorch checkpoint", "torch.onnx.export"),
-    "TorchScript": (
-        "m.pt",
-        _archive("m/data.pkl", "m/constants.pkl"),
-        "a TorchScript file",
-        "torch.onnx.export",
-    ),
-    "exported": ("m.pt2", _exported, "a PyTorch program", "torch.onnx.export"),
+    "checkpoint": ("model.pt", _checkpoint, "a PyTorch checkpoint", EXPORT),
+    "another name": ("model.onnx", _checkpoint, "a PyTorch checkpoint", "mymodule:build"),
+    "old checkpoint": ("m.bin", _old_checkpoint, "a PyTorch checkpoint", EXPORT),
+    "by its name": ("m.pth", _written(b"hello"), "a PyTorch checkpoint", EXPORT),
+    "TorchScript": ("m.pt", _archive("m/data.pkl", "m/constants.pkl"), "a TorchScript", EXPORT),
+    "exported": ("m.pt2", _exported, "a PyTorch program", EXPORT),
     "safetensors": (
         "m.safetensors",
         lambda path: save_file(LINEAR.state_dict(), path),
         "a file of tensors",
         "octavo.torch.quantize_dynamic",
     ),
-    "our own": (
-        "m.safetensors",
-        lambda path: octavo.torch.save(
-            octavo.torch.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(64, 64))), path
-        ),
-        "octavo.torch.save wrote",
-        "octavo.torch.load",
-    ),
+    "our own": ("m.safetensors", _of_octavo, "octavo.torch.save wrote", "octavo.torch.load"),
     "GGUF": ("m.gguf", _written(b"GGUF\x03\0\0\0" * 9), "a GGUF file", "octavo quantize"),
     "TensorFlow Lite": (
         "m.tflite",
@@ -101,21 +90,11 @@ FILES: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
     "Core ML": ("m.mlmodel", _written(b"\x08\x05"), "a Core ML model", "made from"),
     "TensorRT": ("m.engine", _written(b"ptrt"), "a TensorRT engine", "made from"),
     "weights": ("m.onnx.data", _written(bytes(100)), "the weights of an .onnx file", "beside it"),
-    "arrays": (
-        "m.npz",
-        lambda path: np.savez(path, x=np.ones(3)),
-        "NumPy arrays",
-        "give the .onnx file",
-    ),
+    "arrays": ("m.npz", lambda p: np.savez(p, x=np.ones(3)), "NumPy arrays", "the .onnx file"),
     "JSON": ("config.json", _written(json.dumps({"a": 1}).encode()), "a JSON file", ".onnx"),
     "zip": ("model.zip", _archive("model.onnx"), "a zip archive", "unpack it"),
     "gzip": ("m.onnx.gz", _written(gzip.compress(b"x" * 99)), "a compressed file", "unpack it"),
-    "Git LFS": (
-        "model.onnx",
-        _written(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"),
-        "a pointer of Git LFS",
-        "git lfs pull",
-    ),
+    "Git LFS": ("model.onnx", _written(LFS), "a pointer of Git LFS", "git lfs pull"),
     "web page": ("m.onnx", _written(b"\n<!DOCTYPE html><html></html>"), "a web page", "again"),
     "empty": ("model.onnx", _written(b""), "an empty file (0 bytes)", "again"),
 }
@@ -157,7 +136,7 @@ def _hub_with_models(path: Path) -> None:
     [
         (
             lambda path: None,
-            "holds nothing. Give the path of an .onnx file, or a checkpoint's folder, with config",
+            "holds nothing. Give the path of an .onnx file",
         ),
         (_saved_model, "a TensorFlow SavedModel"),
         (_hub, "of PyTorch weights, and not an ONNX model: name a function"),
@@ -186,14 +165,11 @@ def test_what_is_of_no_known_format_keeps_the_reason(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["quantize", "inspect", "doctor", "bench"])
-def test_every_command_says_it(
-    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "model.pt"
-    torch.save(LINEAR.state_dict(), path)
-    assert run(command, str(path)) == 3
-    assert "is not an ONNX model but a PyTorch checkpoint" in capsys.readouterr().err
+def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _checkpoint(tmp_path / "model.pt")
+    for command in ("quantize", "inspect", "doctor", "bench"):
+        assert run(command, str(tmp_path / "model.pt")) == 3
+        assert "is not an ONNX model but a PyTorch checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

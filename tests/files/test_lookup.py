@@ -35,7 +35,7 @@ def test_an_installed_one() -> None:
     assert load_object("octavo.errors:OctavoError", ModelError) is OctavoError
 
 
-@pytest.mark.parametrize("error", [OptionError, ModelError, InputDataError])
+@pytest.mark.parametrize("error", [OptionError, InputDataError])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
