@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from onnxruntime_extensions import get_library_path
 
 from octavo.errors import ModelError, OptionError, VerificationError
@@ -22,32 +22,21 @@ from octavo.onnx.custom_ops import CustomOps, open_session, session_options
 from octavo.recipe import preset
 from octavo.tune import tune
 from tests.cli_support import run as run_command
-from tests.graphs import F32, build, normal, save
+from tests.graphs import normal, save, text
 
 LIBRARY = get_library_path()
-CONTRIB = helper.make_opsetid("ai.onnx.contrib", 1)
+FEED = {"text": np.array(["word "], object)}
 
 
-def reader(width: int = 64) -> onnx.ModelProto:
-    """Texts [n] -> their lengths (onnxruntime-extensions) -> two layers -> y [n, width]."""
-    nodes = [
-        helper.make_node("StringLength", ["text"], ["n"], domain="ai.onnx.contrib"),
-        helper.make_node("Cast", ["n"], ["f"], to=F32),
-        helper.make_node("Unsqueeze", ["f", "last"], ["column"]),
-        helper.make_node("Mul", ["column", "spread"], ["x"]),
-        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
-        helper.make_node("Relu", ["h"], ["r"]),
-        helper.make_node("MatMul", ["r", "w1"], ["y"], name="second"),
-    ]
-    weights = {
-        "last": np.array([1]),
-        "spread": normal(1, width),
-        "w0": normal(width, width, seed=1),
-        "w1": normal(width, width, seed=2),
-    }
-    inputs = [("text", TensorProto.STRING, ["n"])]
-    model = build(nodes, inputs, [("y", F32, ["n", width])], weights)
-    model.opset_import.append(CONTRIB)
+def reader(more: str = "", output: str = "y", inputs: str = "", **weights: Any) -> onnx.ModelProto:
+    """Texts [n] -> their lengths (onnxruntime-extensions) -> two layers -> y [n, 64]."""
+    body = f"""n = ai.onnx.contrib.StringLength (text) f = Cast <to = 1> (n)
+        column = Unsqueeze (f, last) x = Mul (column, spread) [first] h = MatMul (x, w0)
+        r = Relu (h) [second] {output} = MatMul (r, w1) {more}"""
+    weights |= {"last": np.array([1]), "spread": normal(1, 64)}
+    weights |= {f"w{i}": normal(64, 64, seed=1 + i) for i in range(2)}
+    model = text(body, f"string[n] text{inputs}", "float[n, 64] y", weights)
+    model.opset_import.append(helper.make_opsetid("ai.onnx.contrib", 1))
     return model
 
 
@@ -56,81 +45,72 @@ def model(tmp_path: Path) -> Path:
     return save(reader(), tmp_path / "reader.onnx")
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The model, and what was made of it."""
+    folder = tmp_path_factory.mktemp("files")
+    model, out = save(reader(), folder / "reader.onnx"), folder / "out.onnx"
+    quantize_dynamic(model, out, verify=False)
+    return model, out
+
+
 def with_library() -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.register_custom_ops_library(LIBRARY)
     return options
 
 
-WAYS = {
-    "paths": lambda: {"custom_ops": [LIBRARY]},
-    "one-path": lambda: {"custom_ops": LIBRARY},
-    "options": lambda: {"sess_options": with_library()},
-    "both": lambda: {"sess_options": ort.SessionOptions(), "custom_ops": [Path(LIBRARY)]},
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("target", ["portable", "native"])
+@pytest.mark.parametrize(
+    ("way", "target"),
+    [
+        (lambda: {"custom_ops": [LIBRARY]}, "portable"),
+        (lambda: {"custom_ops": LIBRARY}, "native"),
+        (lambda: {"sess_options": with_library()}, "native"),
+        (
+            lambda: {"sess_options": ort.SessionOptions(), "custom_ops": [Path(LIBRARY)]},
+            "portable",
+        ),
+    ],
+    ids=["paths", "one-path", "options", "both"],
+)
 def test_a_model_is_checked_with_the_library(
-    way: str, target: str, model: Path, tmp_path: Path
+    way: Any, target: str, model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.onnx"
-    report = quantize_dynamic(model, out, target=target, **WAYS[way]())
+    report = quantize_dynamic(model, out, target=target, **way())
     assert report.verification.status == "passed"
     assert 0 < report.verification.error < 0.05
-    found = compare(model, out, **WAYS[way]())
+    found = compare(model, out, **way())
     assert found.outputs[0].difference.error == pytest.approx(report.verification.error, rel=1.0)
     assert len(found.layers) == 2
 
 
-def test_without_it_the_message_names_the_option(model: Path, tmp_path: Path) -> None:
+def test_without_it_the_message_names_the_option(files: tuple[Path, Path], tmp_path: Path) -> None:
+    model, out = files
     with pytest.raises(VerificationError, match=r"StringLength.*--custom-ops FILE.*sess_options"):
         quantize_dynamic(model, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()
-
-
-def test_other_commands_name_it_too(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.onnx"
-    quantize_dynamic(model, out, custom_ops=[LIBRARY])
     for opens in (lambda: session(out), lambda: compare(model, out)):
-        with pytest.raises(ModelError, match=r"StringLength.*another library.*--custom-ops FILE"):
+        with pytest.raises(ModelError, match=r"StringLength.*--custom-ops FILE"):
             opens()
     assert len(session(out, sess_options=with_library()).get_outputs()) == 1
 
 
 def test_blame_and_reach_open_sessions_with_it_too(tmp_path: Path) -> None:
     """A layer in a branch, and one that loses too much."""
-    proto = reader()
     bad = normal(64, 64, seed=3)
     bad[0] = 1e4 * normal(64, seed=4)  # a channel of rows that int8 cannot hold beside the others
-    body = helper.make_graph(
-        [helper.make_node("MatMul", ["y0", "w2"], ["then"], name="inside")],
-        "then",
-        [],
-        [helper.make_tensor_value_info("then", F32, None)],
-    )
-    other = helper.make_graph(
-        [helper.make_node("Identity", ["y0"], ["else"])],
-        "else",
-        [],
-        [helper.make_tensor_value_info("else", F32, None)],
-    )
-    proto.graph.node[-1].output[0] = "y0"
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(bad, "w2"))
-    proto.graph.input.append(helper.make_tensor_value_info("deep", TensorProto.BOOL, []))
-    proto.graph.node.append(
-        helper.make_node("If", ["deep"], ["y"], then_branch=body, else_branch=other)
-    )
-    path = save(proto, tmp_path / "branches.onnx")
+    branches = """y = If (deep) <
+        then_branch = yes () => (float[] t) { [inside] t = MatMul (y0, w2) },
+        else_branch = no () => (float[] e) { e = Identity (y0) }>"""
+    path = save(reader(branches, "y0", ", bool deep", w2=bad), tmp_path / "branches.onnx")
     feed = {"text": np.array(["a", "some words"], object), "deep": np.array(False)}
-    report = quantize_dynamic(path, tmp_path / "out.onnx", check_inputs=feed, custom_ops=[LIBRARY])
+    options: dict[str, Any] = {"check_inputs": feed, "custom_ops": [LIBRARY]}
+    report = quantize_dynamic(path, tmp_path / "out.onnx", **options)
     assert "inside" in report.verification.detail  # not reached by these inputs: it was looked at
     strict = replace(preset("int8"), max_error=1e-9)
     with pytest.raises(VerificationError) as caught:
-        quantize_dynamic(
-            path, tmp_path / "strict.onnx", recipe=strict, check_inputs=feed, custom_ops=[LIBRARY]
-        )
+        quantize_dynamic(path, tmp_path / "strict.onnx", recipe=strict, **options)
     assert caught.value.layer in ("first", "second")  # not the one with the worst weight
 
 
@@ -149,102 +129,80 @@ def test_options_of_a_user_are_as_they_were(model: Path, tmp_path: Path) -> None
             assert used is options
             assert used.intra_op_num_threads == 2
     assert options.intra_op_num_threads == 1
-
-
-def test_what_is_in_force_ends_with_the_call(model: Path, tmp_path: Path) -> None:
-    quantize_dynamic(model, tmp_path / "out.onnx", custom_ops=[LIBRARY])
-    with pytest.raises(Exception, match="StringLength"):
+    with pytest.raises(Exception, match="StringLength"):  # it was in force for the call alone
         open_session(model)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("nothing.so", r"nothing\.so does not exist; give the shared library.*RegisterCustomOps"),
-        (".", "is no file"),
-        (__file__, "cannot register .*invalid ELF header"),
-        ("/proc/self/exe", "cannot register"),
-        (3, "holds a int; give paths"),
+        ({"custom_ops": ["nothing.so"]}, r"nothing\.so does not exist"),
+        ({"custom_ops": ["."]}, "is no file"),
+        ({"custom_ops": [__file__]}, "cannot register .*invalid ELF header"),
+        ({"custom_ops": ["/proc/self/exe"]}, "cannot register"),
+        ({"custom_ops": [3]}, "holds a int"),
+        ({"sess_options": "fast"}, "sess_options is a str"),
     ],
 )
 def test_a_wrong_file_is_an_error_before_anything_is_done(
-    given: Any, said: str, model: Path, tmp_path: Path
+    given: dict[str, Any], said: str, model: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(OptionError, match=said):
-        quantize_dynamic(model, tmp_path / "out.onnx", custom_ops=[given])
+        quantize_dynamic(model, tmp_path / "out.onnx", **given)
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_what_are_no_options_are_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="sess_options is a str"):
-        quantize_dynamic(model, tmp_path / "out.onnx", sess_options="fast")  # type: ignore[arg-type]
-
-
-def test_a_conversion_between_targets_is_checked_with_it(model: Path, tmp_path: Path) -> None:
-    quantize_dynamic(model, tmp_path / "p.onnx", custom_ops=[LIBRARY])
-    done = convert_target(
-        tmp_path / "p.onnx", tmp_path / "n.onnx", to="native", custom_ops=[LIBRARY]
-    )
+def test_a_conversion_between_targets_is_checked_with_it(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "n.onnx"
+    done = convert_target(files[1], out, to="native", custom_ops=[LIBRARY])
     assert done.verification.status == "passed"
 
 
-def texts(count: int) -> list[tuple[dict[str, Any], int]]:
-    return [({"text": np.array(["word " * (i + 1)], object)}, i) for i in range(count)]
-
-
-@pytest.mark.parametrize("workers", [None, 1])
-def test_tuning_runs_with_it_in_this_process_and_in_workers(
-    workers: int | None, model: Path, tmp_path: Path
-) -> None:
-    found = tune(
-        str(model),
-        criterion=0.05,
-        max_trials=2,
-        workers=workers,
-        output=tmp_path / "tuned.onnx",
-        rounds=2,
-        warmup=0,
-        custom_ops=[LIBRARY],
-    )
+def test_tuning_runs_with_it_in_workers(model: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"criterion": 0.05, "max_trials": 1, "objective": "modelsize"}
+    out = tmp_path / "tuned.onnx"
+    found = tune(str(model), workers=1, output=out, custom_ops=[LIBRARY], **options)
     assert found.status.met
-    assert (tmp_path / "tuned.onnx").exists()
+    assert out.exists()
 
 
 def test_options_of_a_user_stay_in_their_process(model: Path) -> None:
-    found = tune(str(model), max_trials=1, rounds=2, warmup=0, sess_options=with_library())
+    found = tune(str(model), max_trials=1, objective="modelsize", sess_options=with_library())
     assert found.status.met
-    with pytest.raises(OptionError, match=r"cannot go to another process.*custom_ops="):
+    with pytest.raises(OptionError, match=r"another process.*custom_ops="):
         tune(str(model), workers=1, max_trials=1, sess_options=with_library())
     target = OnnxTarget(model, sess_options=with_library())
-    with pytest.raises(OptionError, match="cannot go to another process"):
-        target.peak_memory(None, texts(1)[0][0])
+    with pytest.raises(OptionError, match="another process"):
+        target.peak_memory(None, FEED)
 
 
 def test_memory_and_static_quantization_have_it_in_their_processes(model: Path) -> None:
     target = target_of(str(model), custom_ops=[LIBRARY])
-    assert target.peak_memory(None, texts(1)[0][0]) > 0
-    feeds = Dataset.of(texts(4)).feeds(4)
-    built = target.build(preset("int8"), feeds)
-    text = np.array(["some words"], object)
-    expected = target.float_model().run({"text": text})[0]
-    got = built.run({"text": text})[0]
+    assert target.peak_memory(None, FEED) > 0
+    texts = [({"text": np.array(["word " * (i + 1)], object)}, i) for i in range(4)]
+    built = target.build(preset("int8"), Dataset.of(texts).feeds(4))
+    words = np.array(["some words"], object)
+    expected, got = (m.run({"text": words})[0] for m in (target.float_model(), built))
     assert 0 < np.abs(got - expected).max() < 0.1 * np.abs(expected).max()
 
 
 def test_the_command_line_takes_files(model: Path, tmp_path: Path, capsys: Any) -> None:
-    out, page = tmp_path / "out.onnx", tmp_path / "page.html"
-    ops = ("--custom-ops", LIBRARY)
-    assert run_command("quantize", str(model), "-o", str(out), *ops, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["verification"]["status"] == "passed"
-    assert run_command("compare", str(model), str(out), *ops, "--json") == 0
-    assert len(json.loads(capsys.readouterr().out)["layers"]) == 2
-    assert run_command("bench", str(model), str(out), *ops, "--seconds", "0.2", "--json") == 0
-    timed = json.loads(capsys.readouterr().out)["models"]
-    assert [one["peak_memory"] is not None for one in timed] == [True, True]
-    brief = ("--seconds", "0.2", "--html", str(page))
-    assert run_command("report", str(model), str(out), *ops, *brief) == 0
-    native = str(tmp_path / "n.onnx")
-    assert run_command("convert-target", str(out), "--to", "native", "-o", native, *ops) == 0
+    out, page, native = (str(tmp_path / name) for name in ("out.onnx", "page.html", "n.onnx"))
+
+    def told(*arguments: str) -> Any:
+        assert run_command(*arguments, "--custom-ops", LIBRARY) == 0
+        return capsys.readouterr().out
+
+    done = told("quantize", str(model), "-o", out, "--json")
+    assert json.loads(done)["verification"]["status"] == "passed"
+    assert len(json.loads(told("compare", str(model), out, "--json"))["layers"]) == 2
+    brief = ("--seconds", "0.1")
+    timed = json.loads(told("bench", out, *brief, "--json"))["models"]
+    assert [one["peak_memory"] is not None for one in timed] == [True]
+    told("report", str(model), out, *brief, "--html", page)
+    told("convert-target", out, "--to", "native", "-o", native)
 
 
 def test_the_command_line_says_what_is_wrong_with_a_file(
@@ -265,7 +223,8 @@ def test_the_command_line_tunes_with_it(
     conf.write_text(
         "model: {name: reader, framework: onnxrt_integerops}\n"
         "quantization: {approach: post_training_dynamic_quant}\n"
-        "tuning: {accuracy_criterion: {relative: 0.05}, exit_policy: {max_trials: 2}}\n"
+        "tuning: {accuracy_criterion: {relative: 0.05}, exit_policy: {max_trials: 1},\n"
+        "  objective: modelsize}\n"
     )
     code = run_command("tune", str(conf), "--model", str(model), "--custom-ops", LIBRARY)
     assert code == 0, capsys.readouterr().err
