@@ -13,12 +13,13 @@ import pytest
 from onnx import helper, numpy_helper
 
 import octavo.onnx.convert
-from tests.graphs import F32, Converted, build, convert, run
+from tests.graphs import F32, Array, Converted, build, convert, normal, run, text
 from tests.native_target.test_attention_fusion import DEPTH, HEADS, QK, SPELLINGS, WIDTH, model
 
 COMPUTING = {"Shape", "Gather", "Unsqueeze", "Concat"}
 READ = {"q3", "k3", "v3", "ot"}
 SPLIT, JOINED = [0, 0, HEADS, DEPTH], [0, 0, WIDTH]
+CONSTANT = [SPLIT, SPLIT, SPLIT, JOINED]
 MASKED = SPELLINGS["mask"]
 
 
@@ -35,11 +36,10 @@ def shapes(done: Converted) -> list[list[int] | None]:
     return [known.get(n.input[1]) for n in of]
 
 
-def feeds(batch: int, length: int, mask_batch: int | None = None) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(2)
+def feeds(batch: int, length: int, mask_batch: int | None = None) -> dict[str, Array]:
     mask = np.zeros((batch if mask_batch is None else mask_batch, 1, 1, length), np.float32)
     mask[..., length // 2 + 1 :] = -10.0
-    return {"x": random.standard_normal((batch, length, WIDTH)).astype(np.float32), "mask": mask}
+    return {"x": normal(batch, length, WIDTH, seed=2), "mask": mask}
 
 
 def computed(
@@ -55,72 +55,67 @@ def computed(
 @pytest.mark.parametrize("spelling", [s for s in SPELLINGS if s != "sizes constant"])
 def test_shapes_become_constants(spelling: str, tmp_path: Path) -> None:
     done = convert(model(**SPELLINGS[spelling]), tmp_path)
-    assert shapes(done) == [SPLIT, SPLIT, SPLIT, JOINED]
+    assert shapes(done) == CONSTANT
     assert not COMPUTING & set(done.ops)
     assert "4 shapes of attentions are constants, no longer computed" in done.report.notes
 
 
-@pytest.mark.parametrize(("batch", "length"), [(1, 1), (1, 8), (3, 5)])
-def test_not_a_bit_of_the_results_changes(
-    batch: int, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proto = model(**MASKED)
-    before = computed(proto, tmp_path / "computed", monkeypatch)
-    assert set(before.ops) >= COMPUTING
-    after = convert(proto, tmp_path)
-    x = feeds(batch, length)
-    (wanted,), (found,) = run(before.path, x), run(after.path, x)
-    assert found.shape == (batch, length, WIDTH)
-    np.testing.assert_array_equal(found, wanted)
-
-
-def test_a_mask_for_more_items_than_there_are_no_longer_fails_in_the_middle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one thing that changes: two items' heads were put side by side, too many for a layer."""
+def test_not_a_bit_of_the_results_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But with a mask for more items than there are: two items' heads were put side by side."""
     proto = model(**MASKED)
     for value in (proto.graph.input[1], proto.graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_param = "masks"
     before = computed(proto, tmp_path / "computed", monkeypatch)
+    assert set(before.ops) >= COMPUTING
+    after = convert(proto, tmp_path)
+    for batch, length in ((1, 1), (1, 8), (3, 5)):
+        x = feeds(batch, length)
+        (wanted,), (found,) = run(before.path, x), run(after.path, x)
+        assert found.shape == (batch, length, WIDTH)
+        np.testing.assert_array_equal(found, wanted)
     x = feeds(1, 8, mask_batch=2)
     with pytest.raises(Exception, match="dimension mismatch"):
         run(before.path, x)
-    after = run(convert(proto, tmp_path).path, x)[0]
     one = run(before.path, feeds(1, 8))[0]
-    np.testing.assert_array_equal(after, np.concatenate([one, one]))
+    np.testing.assert_array_equal(run(after.path, x)[0], np.concatenate([one, one]))
 
 
-def test_zero_means_as_it_was(tmp_path: Path) -> None:
-    """Of a Reshape for which it meant no elements."""
-    proto = model(**MASKED)
+def of_a_reshape_for_which_0_means_no_elements(proto: onnx.ModelProto) -> None:
     for node in proto.graph.node:
         if node.op_type == "Reshape":
             node.attribute.append(helper.make_attribute("allowzero", 1))
-    done = convert(proto, tmp_path)
-    assert shapes(done) == [SPLIT, SPLIT, SPLIT, JOINED]
-    assert run(done.path, feeds(2, 7))[0].shape == (2, 7, WIDTH)
 
 
-def test_sizes_of_something_else_stay_computed(tmp_path: Path) -> None:
+def of_something_else(proto: onnx.ModelProto) -> None:
     """Nothing says that a length without a name is that of x."""
-    proto = model(**MASKED)
-    proto.graph.input.append(helper.make_tensor_value_info("other", onnx.TensorProto.FLOAT, None))
+    proto.graph.input.append(helper.make_tensor_value_info("other", F32, None))
     (shape,) = (n for n in proto.graph.node if n.op_type == "Shape")
     shape.input[0] = "other"
-    done = convert(proto, tmp_path, verify=False)
-    assert shapes(done) == [None] * 4
-    assert done.report.notes == ()
 
 
-def test_sizes_in_another_order_stay_computed(tmp_path: Path) -> None:
+def in_another_order(proto: onnx.ModelProto) -> None:
     """Batch twice, where length happens to be the same."""
-    proto = model(**MASKED)
     for node in proto.graph.node:
         if node.op_type == "Concat":
             node.input[:2] = ["dim_zero", "dim_zero"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (of_a_reshape_for_which_0_means_no_elements, CONSTANT),
+        (of_something_else, [None] * 4),
+        (in_another_order, [None] * 4),
+    ],
+)
+def test_sizes(change: Any, expected: list[Any], tmp_path: Path) -> None:
+    proto = model(**MASKED)
+    change(proto)
     done = convert(proto, tmp_path)
-    assert shapes(done) == [None] * 4
-    assert run(done.path, feeds(6, 6))[0].shape == (6, 6, WIDTH)
+    assert shapes(done) == expected
+    given = feeds(6, 6)
+    given |= {"other": given["x"]} if change is of_something_else else {}
+    assert run(done.path, given)[0].shape == (6, 6, WIDTH)
 
 
 @dataclass(frozen=True)
@@ -174,18 +169,15 @@ CASES = {
 
 
 def drawn(case: Case) -> onnx.ModelProto:
-    random = np.random.default_rng(3)
-    heads = int(case.split.split()[2])
-    width = 1 if case.bias else abs(heads) * case.depth
-    arrays = {w: random.standard_normal((32, width)).astype(np.float32) / 6 for w in ("wq", "wk")}
+    width = 1 if case.bias else abs(int(case.split.split()[2])) * case.depth
+    arrays: dict[str, Any] = {w: normal(32, width, seed=i) / 6 for i, w in enumerate(("wq", "wk"))}
     arrays["wv"] = arrays["wk"] * np.float32(0.7)
-    nodes = []
+    arrays |= {"bias": np.linspace(-1, 1, case.bias, dtype=np.float32)} if case.bias else {}
+    body = ""
     for letter, source in zip("qkv", ("queries", "x", "x"), strict=True):
         out = f"{letter}1" if case.bias else f"{letter}3"
-        nodes.append(helper.make_node("MatMul", [source, f"w{letter}"], [out], name=letter))
-        if case.bias:
-            arrays["bias"] = np.linspace(-1, 1, case.bias, dtype=np.float32)
-            nodes.append(helper.make_node("Add", [out, "bias"], [f"{letter}3"]))
+        body += f" [{letter}] {out} = MatMul ({source}, w{letter})"
+        body += f" {letter}3 = Add ({out}, bias)" if case.bias else ""
     for name in ("split", "splits", "joined"):
         parts = []
         for i, word in enumerate(getattr(case, name).split()):
@@ -193,39 +185,32 @@ def drawn(case: Case) -> onnx.ModelProto:
             if word.lstrip("-").isdigit():
                 arrays[part] = np.array([int(word)])
             else:
-                source, axis = word[:-1], int(word[-1])
-                nodes.append(helper.make_node("Shape", [source], [f"{part}s"]))
-                arrays[f"{part}i"] = np.array([axis])
-                nodes.append(helper.make_node("Gather", [f"{part}s", f"{part}i"], [part]))
+                arrays[f"{part}i"] = np.array([int(word[-1])])
+                body += f" {part}s = Shape ({word[:-1]}) {part} = Gather ({part}s, {part}i)"
             parts.append(part)
-        nodes.append(helper.make_node("Concat", parts, [name], axis=0))
-    for letter, shape in zip("qkv", ("split", "splits", "splits"), strict=True):
-        nodes.append(helper.make_node("Reshape", [f"{letter}3", shape], [f"{letter}4"]))
-    for letter, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
-        nodes.append(helper.make_node("Transpose", [f"{letter}4"], [f"{letter}t"], perm=perm))
-    nodes.append(helper.make_node("MatMul", ["qt", "kt"], ["qk"]))
-    if case.mask:
-        nodes.append(helper.make_node("Add", ["qk", "mask"], ["logits"]))
-    nodes += [
-        helper.make_node("Softmax", ["logits" if case.mask else "qk"], ["p"], axis=-1),
-        helper.make_node("MatMul", ["p", "vt"], ["o4"]),
-        helper.make_node("Transpose", ["o4"], ["ot"], perm=(0, 2, 1, 3)),
-        helper.make_node("Reshape", ["ot", "joined"], ["o3" if case.out else "y"]),
-    ]
+        body += f" {name} = Concat <axis = 0> ({', '.join(parts)})"
+    for letter, shape, perm in (
+        ("q", "split", [0, 2, 1, 3]),
+        ("k", "splits", [0, 2, 3, 1]),
+        ("v", "splits", [0, 2, 1, 3]),
+    ):
+        body += f" {letter}4 = Reshape ({letter}3, {shape})"
+        body += f" {letter}t = Transpose <perm = {perm}> ({letter}4)"
+    body += " qk = MatMul (qt, kt)" + (" logits = Add (qk, mask)" if case.mask else "")
+    body += f""" p = Softmax <axis = -1> ({"logits" if case.mask else "qk"}) o4 = MatMul (p, vt)
+        ot = Transpose <perm = [0, 2, 1, 3]> (o4) {"o3" if case.out else "y"} = Reshape (ot, joined)
+        """
     if case.out:
-        arrays["wo"] = random.standard_normal((case.out, 16)).astype(np.float32)
-        nodes.append(helper.make_node("MatMul", ["o3", "wo"], ["y"], name="out"))
+        arrays["wo"] = normal(case.out, 16, seed=3)
+        body += "[out] y = MatMul (o3, wo)"
+    nodes = text(body, "", "").graph.node
     if case.queries == case.x:  # one value
         for node in nodes:
             node.input[:] = ["queries" if name == "x" else name for name in node.input]
     given = {"queries": case.queries, "x": case.x, "mask": case.mask}
     read = {name for node in nodes for name in node.input}
-    return build(
-        nodes,
-        [(n, F32, [f"{n}{i}" for i in range(len(s))]) for n, s in given.items() if n in read],
-        [("y", F32, None)],
-        arrays,
-    )
+    inputs = [(n, F32, [f"{n}{i}" for i in range(len(s))]) for n, s in given.items() if n in read]
+    return build(nodes, inputs, ["y"], arrays)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -235,33 +220,22 @@ def test_what_ran_runs_as_before(
     """Axes that broadcasting widens, and values that are no batch of rows."""
     case = CASES[name]
     proto = drawn(case)
-    random = np.random.default_rng(4)
     given = {"queries": case.queries, "x": case.x, "mask": case.mask}
-    x = {
-        i.name: random.standard_normal(given[i.name]).astype(np.float32) for i in proto.graph.input
-    }
+    x = {i.name: normal(*given[i.name], seed=4) for i in proto.graph.input}
     few = {"op_types_to_quantize": ["MatMul"]} if name == "heads that a bias makes" else {}
     before = computed(proto, tmp_path / "computed", monkeypatch, **few)
     after = convert(proto, tmp_path, **few)
     np.testing.assert_array_equal(run(after.path, x)[0], run(before.path, x)[0])
-    known = {i.name for i in after.proto.graph.initializer}
-    of = [n for n in after.proto.graph.node if n.op_type == "Reshape" and n.input[0] in READ]
-    assert tuple(n.input[1] in known for n in of) == tuple(case.constant)
+    assert [shape is not None for shape in shapes(after)] == list(case.constant)
 
 
 @pytest.mark.parametrize("target", ["portable", "native"])
 def test_a_classifier_whose_weight_is_a_node(target: str, tmp_path: Path) -> None:
     """What leads to its Softmax has a producer without inputs."""
     weight = numpy_helper.from_array(np.eye(32, 8, dtype=np.float32), "w")
-    nodes = [
-        helper.make_node("Constant", [], ["w"], value=weight),
-        helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
-        helper.make_node("Softmax", ["h"], ["p"]),
-        helper.make_node("MatMul", ["p", "b"], ["y"], name="last"),
-    ]
-    proto = build(
-        nodes, [("x", F32, ["n", 32])], [("y", F32, ["n", 8])], {"b": np.eye(8, dtype=np.float32)}
-    )
+    body = "h = MatMul (x, w) p = Softmax (h) y = MatMul (p, b)"
+    proto = text(body, "float[n, 32] x", weights={"b": np.eye(8, dtype=np.float32)})
+    proto.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=weight))
     assert len(convert(proto, tmp_path, target=target).report.quantized) == 2
 
 
