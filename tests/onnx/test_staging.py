@@ -255,20 +255,9 @@ def test_a_folder_taken_away_before_it_is_locked_is_made_again(
     assert len(times) == 2 and names(tmp_path) == ["out.onnx", "out.onnx.data"]
 
 
-PLAN = {"model": "out.onnx", "data": "out.onnx.data", "old": {}}
-
-
-def test_an_unfinished_commit_is_taken_back(tmp_path: Path) -> None:
-    """Killed between the data file and the model: the data file belongs to nothing."""
-    abandoned(tmp_path, "a", PLAN)
-    (tmp_path / "out.onnx.data").write_bytes(b"new data")
-    (tmp_path / "out.onnx").write_bytes(OLD)
-    remove_abandoned(tmp_path)
-    assert names(tmp_path) == ["out.onnx"] and (tmp_path / "out.onnx").read_bytes() == OLD
-
-
 def test_a_commit_that_had_not_begun_takes_no_foreign_file(tmp_path: Path) -> None:
-    folder = abandoned(tmp_path, "a", PLAN)
+    plan = {"model": "out.onnx", "data": "out.onnx.data", "old": {}}
+    folder = abandoned(tmp_path, "a", plan)
     (folder / "files" / "out.onnx.data").write_bytes(b"new data")
     (tmp_path / "out.onnx.data").write_bytes(b"foreign")
     remove_abandoned(tmp_path)
@@ -338,7 +327,6 @@ def is_whole(out: Path) -> bool:
 
 INTERRUPT = """
 import gc, sys
-gc.freeze()  # or each collection walks through all that was imported
 def interrupt():
     raise KeyboardInterrupt
 def happened(number, out):
@@ -366,10 +354,11 @@ def each(number, out):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 """
 AT_EVERY_LINE = """
-import itertools, os
+import gc, itertools, os
 os.fsync = lambda handle: None  # hundreds of them take longer than all the rest
 from pathlib import Path
 from tests.onnx.test_staging import at_line, new, situation
+gc.freeze()  # or each collection walks through all that was imported
 for number in itertools.count(1):
     folder = Path({folder!r}) / str(number)
     folder.mkdir()
