@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 Fact = str | int | list[str] | list[float]
 Facts = dict[str, Fact]
 
-VALUES, FEW = 16, 3
-DIGITS = 6
+VALUES, DIGITS = 16, 6
 HASH = 10  # hexadecimal digits: 40 bits are plenty for a few ten thousand facts
+KINDS = {"w": "weights", "layer": "rows"}
 SHORT = {"com.microsoft": "ms", "ai.octavo": "octavo"}
 UNSTABLE = ("octavo.version", "octavo.layers", "octavo.data", "octavo.operators")
 """Metadata that is not kept by value."""
@@ -36,11 +36,10 @@ def bits(array: Any) -> str:
     return f"{a.dtype}{list(a.shape)} {digest(data)}"
 
 
-def values(array: Any, count: int = VALUES) -> list[float]:
+def values(array: Any) -> list[float]:
     """Evenly spaced elements, the norm and the number of elements; compared with a tolerance."""
-    a = np.asarray(array)
-    flat = a.astype(np.float64).reshape(-1)
-    places = np.unique(np.linspace(0, max(flat.size - 1, 0), count).astype(int))
+    flat = np.asarray(array).astype(np.float64).reshape(-1)
+    places = np.unique(np.linspace(0, max(flat.size - 1, 0), VALUES).astype(int))
     picked = [*flat[places], np.linalg.norm(flat), flat.size] if flat.size else [0]
     return [float(f"{v:.{DIGITS}g}") for v in picked]
 
@@ -52,8 +51,38 @@ def outputs(names: Sequence[str], found: Sequence[Any], *, exact: bool) -> Facts
         if exact or np.asarray(array).dtype.kind in "biu":
             facts[f"out {name} bits"] = bits(array)
         if np.asarray(array).dtype.kind == "f":
-            facts[f"out {name}"] = values(array, FEW if exact else VALUES)
+            facts[f"out {name}"] = values(array)
     return facts
+
+
+def numbers(fact: Fact | None) -> bool:
+    """Whether a fact is numbers of a float output."""
+    return isinstance(fact, list) and bool(fact) and not any(isinstance(v, str) for v in fact)
+
+
+def kind(name: str) -> str:
+    """The hash of a line of the record that a fact is in."""
+    return "bits" if name.endswith(" bits") else KINDS.get(name.partition(" ")[0], "said")
+
+
+def line(facts: Mapping[str, Fact]) -> Facts:
+    """What the record has of one form: the operators; a few numbers of each output whose bits
+    follow the processor; and of each other kind of fact their number and one hash."""
+    kept: Facts = {}
+    hashed: dict[str, list[str]] = {}
+    for name, fact in sorted(facts.items()):
+        if isinstance(fact, list) and numbers(fact):
+            if f"{name} bits" not in facts:
+                kept[name] = [*fact[:-2:8], *fact[-2:]]  # type: ignore[list-item]
+        elif name in ("ops", "broken"):
+            kept[name] = fact
+        elif name == "error":
+            kept[name] = f"{str(fact).partition(':')[0]} {digest(str(fact).encode())}"
+        else:
+            hashed.setdefault(kind(name), []).append(f"{name} {fact}")
+    return kept | {
+        k: f"{len(all_)} {digest(chr(10).join(all_).encode())}" for k, all_ in hashed.items()
+    }
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -128,9 +157,8 @@ def report_facts(report: Any) -> Facts:
     facts["notes"] = list(report.notes)
     v = report.verification
     facts["verified"] = (
-        f"{v.status}, {v.inputs}, runs {v.runs}, error {_short(v.error)}, cosine "
-        f"{_short(v.cosine_error)}, at most {v.max_error}, {v.detail!r}, on {v.ran_on!r}, "
-        f"unreached {list(v.unreached)}"
+        f"{v.status}, {v.inputs}, runs {v.runs}, at most {v.max_error}, {v.detail!r}, "
+        f"on {v.ran_on!r}, unreached {list(v.unreached)}"
     )
     facts["needs"] = f"opset {report.opset}, onnxruntime {report.min_onnxruntime}"
     return facts

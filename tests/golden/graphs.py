@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,15 +13,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
-Model = tuple[onnx.ModelProto, Feeds]
-F32, F16, BF16, F64 = (
-    TensorProto.FLOAT,
-    TensorProto.FLOAT16,
-    TensorProto.BFLOAT16,
-    TensorProto.DOUBLE,
-)
-I32, I64, BOOL = TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
+Model = tuple[Any, Feeds]
+"""A proto or a path, and what it is fed with."""
+F32, F16, BF16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
+F64, I32, I64, BOOL = TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
 MS = "com.microsoft"
+Step = tuple[str, str, str, dict[str, Any]]
+
+
+def step(op: str, inputs: str = "x", out: str = "y", **attributes: Any) -> Step:
+    """A node to be, for `Graph.steps`."""
+    return op, inputs, out, attributes
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:
@@ -72,16 +75,27 @@ class Graph:
             w = w * np.geomspace(0.3, 3, shape[-1], dtype=np.float32)
         return self.const(name, w)
 
+    def constants_of(self, given: dict[str, Any]) -> None:
+        """Several of them by name; a tuple is the shape of a weight that is drawn."""
+        for name, value in given.items():
+            self.weight(name, *value) if isinstance(value, tuple) else self.const(name, value)
+
     def __call__(self, op: str, inputs: Sequence[str] | str, out: str, **attributes: Any) -> str:
-        """A node named after its first output."""
+        """A node named after its first output; an input that is a number is a constant of it."""
         ins = inputs.split() if isinstance(inputs, str) else list(inputs)
         outs = out.split()
-        domain = attributes.pop("domain", "")
         name = attributes.pop("name", f"{outs[0]}_node")
+        for i, said in enumerate(ins):
+            if re.fullmatch(r"-?[\d.]+", said):
+                ins[i] = self.const("c" + said.translate({45: "m", 46: "_"}), np.float32(said))
         ins = ["" if i == "_" else i for i in ins]
         outs = ["" if o == "_" else o for o in outs]
-        self.nodes.append(helper.make_node(op, ins, outs, name=name, domain=domain, **attributes))
+        self.nodes.append(helper.make_node(op, ins, outs, name=name, **attributes))
         return outs[0]
+
+    def steps(self, steps: Sequence[Step]) -> str:
+        """Several nodes; the name of what the last gives."""
+        return [self(op, inputs, out, **more) for op, inputs, out, more in steps][-1]
 
     def axes(self, op: str, x: str, out: str, axes: Sequence[int], **attributes: Any) -> str:
         """An operator whose axes are an attribute in old opsets and an input in new ones."""
@@ -105,13 +119,8 @@ def body(
     nodes: Sequence[onnx.NodeProto], name: str, inputs: Any, outputs: Any, consts: Any = ()
 ) -> Any:
     """A subgraph; inputs and outputs are (name, type, shape)."""
-    return helper.make_graph(
-        list(nodes),
-        name,
-        [helper.make_tensor_value_info(*i) for i in inputs],
-        [helper.make_tensor_value_info(*o) for o in outputs],
-        list(consts),
-    )
+    ins, outs = ([helper.make_tensor_value_info(*v) for v in infos] for infos in (inputs, outputs))
+    return helper.make_graph(list(nodes), name, ins, outs, list(consts))
 
 
 def node(op: str, inputs: str, out: str, **attributes: Any) -> onnx.NodeProto:

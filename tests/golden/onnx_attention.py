@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tests.golden.corpus import Case
-from tests.golden.graphs import BOOL, F32, I32, I64, MS, Graph, Model, normal
+from tests.golden.graphs import BOOL, F32, I32, I64, MS, Graph, Model, normal, step
 from tests.golden.onnx_runs import FORMS, case, spread
 
 HEADS, DEPTH = 4, 12
@@ -16,43 +17,50 @@ WIDTH = HEADS * DEPTH
 BATCH, LENGTH = 3, 20
 
 
+SCALE = np.float32(DEPTH**-0.5)
+POOL: dict[str, Any] = {
+    "factor": SCALE,
+    "root": np.float32(1 / SCALE),
+    "half": np.sqrt(SCALE),
+    "zero": np.array(0),
+    "one": np.array(1),
+    "heads": np.array([HEADS]),
+    "depth": np.array([DEPTH]),
+    "rest": np.array([-1]),
+    "fixed": np.array([0, 0, HEADS, DEPTH]),
+    "flat": np.array([0, 0, WIDTH]),
+    "blocks": np.array([-1, 5, HEADS, DEPTH]),
+    "whole": np.array([-1, 20, WIDTH]),
+    "thirds": np.array([WIDTH] * 3),
+    "low": np.float32(np.finfo(np.float32).min),
+    "nothing": np.float32(0),
+    "unit": np.float32(1),
+    "two": np.float32(2),
+    "epsilon": np.float32(1e-5),
+    "c_half": np.float32(0.5),
+    "c_one": np.float32(1),
+    "c_root": np.float32(2**0.5),
+    **{f"a{i}": np.array([i]) for i in range(4)},
+    "none": np.zeros(0, np.int64),
+    "n-1": np.array(-1),
+    "n0": np.array(0),
+    "n1": np.array(1),
+    "least": np.array(0),
+}
+
+
 class Block(Graph):
-    """A graph with the constants that attentions need."""
+    """A graph that takes the constants of attentions from a pool."""
 
-    def __init__(
-        self, opset: int = 17, *, shape: tuple[Any, ...] = ("batch", "length", WIDTH)
-    ) -> None:
+    def __init__(self, opset: int = 17, *, stated: bool = True) -> None:
         super().__init__(opset)
+        shape = ["batch", "length", WIDTH] if stated else [BATCH, LENGTH, WIDTH]
         self.input("x", shape, normal(BATCH, LENGTH, WIDTH))
-        scale = np.float32(DEPTH**-0.5)
-        for name, value in {
-            "factor": scale,
-            "root": 1 / scale,
-            "half": np.sqrt(scale),
-            "zero": np.array(0),
-            "one": np.array(1),
-            "axis": np.array([0]),
-            "heads": np.array([HEADS]),
-            "depth": np.array([DEPTH]),
-            "width": np.array([WIDTH]),
-            "rest": np.array([-1]),
-            "fixed": np.array([0, 0, HEADS, DEPTH]),
-            "flat": np.array([0, 0, WIDTH]),
-            "blocks": np.array([-1, 5, HEADS, DEPTH]),
-            "whole": np.array([-1, 20, WIDTH]),
-        }.items():
-            self.pool[name] = (
-                np.asarray(value, np.float32) if name in ("factor", "root", "half") else value
-            )
-
-    @property
-    def pool(self) -> dict[str, Any]:
-        return self.__dict__.setdefault("_pool", {})
 
     def __call__(self, op: str, inputs: Any, out: str, **attributes: Any) -> str:
         for name in inputs.split() if isinstance(inputs, str) else inputs:
-            if name in self.pool:
-                self.const(name, self.pool[name])
+            if name in POOL:
+                self.const(name, POOL[name])
         return super().__call__(op, inputs, out, **attributes)
 
     def linear(
@@ -102,7 +110,7 @@ def attention(
     stated: bool = True,
 ) -> Model:
     """One attention with its output layer."""
-    g = Block(opset, shape=("batch", "length", WIDTH) if stated else (BATCH, LENGTH, WIDTH))
+    g = Block(opset, stated=stated)
     of = "x"
     if source == "norm":
         g.const("gamma", normal(WIDTH, seed=31))
@@ -114,7 +122,6 @@ def attention(
         if g.opset < 13:
             g("Split", "qkv", "q k v", axis=-1, split=[WIDTH] * 3)
         else:
-            g.const("thirds", np.array([WIDTH] * 3))
             g("Split", "qkv thirds", "q k v", axis=-1)
     else:
         for name in "qkv":
@@ -164,62 +171,53 @@ def padding() -> Any:
     return tokens
 
 
+BERT = [
+    step("Cast", "t2", "t3", to=F32),
+    step("Sub", "unit t3", "t4"),
+    step("Mul", "t4 low", "mask"),
+]
+WHERE = [step("Not", "t2", "t3")]
+EXPANDED = [
+    step("Shape", "scores", "scores_shape"),
+    step("Expand", "t2 scores_shape", "t3"),
+    step("Cast", "t3", "t4", to=BOOL),
+    step("Where", "t4 nothing low", "mask"),
+]
+
+
 def masked(g: Block, scores: str, mask: str) -> str:
     """The scores with a mask of some kind added, or chosen by Where."""
-    low = np.float32(np.finfo(np.float32).min)
     if not mask:
         return scores
+    low = POOL["low"]
     if mask in ("given", "given first"):
         added = np.zeros((BATCH, 1, 1, LENGTH), np.float32)
         added[1, ..., 15:] = low
         g.input("mask", ["batch", 1, 1, "length"], added)
-        return g("Add", [scores, "mask"] if mask == "given" else ["mask", scores], "logits")
-    if mask == "per query":
+    elif mask == "per query":
         g.input("mask", ["batch", 1, "length", "length"], normal(BATCH, 1, LENGTH, LENGTH, seed=6))
-        return g("Add", [scores, "mask"], "logits")
-    if mask == "per head":
+    elif mask == "per head":
         g.const("mask", normal(1, HEADS, LENGTH, LENGTH, seed=6))
-        return g("Add", [scores, "mask"], "logits")
-    if mask == "constant causal":
+    elif mask == "constant causal":
         g.const("mask", np.triu(np.full((LENGTH, LENGTH), low, np.float32), 1))
-        return g("Add", [scores, "mask"], "logits")
-    g.input("tokens", ["batch", "length"], padding(), I64)
-    if mask == "bert":
-        g.axes("Unsqueeze", "tokens", "t2", [1, 2])
-        g("Cast", "t2", "t3", to=F32)
-        g.const("unit", np.float32(1))
-        g.const("low", low)
-        g("Sub", "unit t3", "t4")
-        g("Mul", "t4 low", "mask")
-        return g("Add", [scores, "mask"], "logits")
-    if mask == "where":
-        g("Cast", "tokens", "real", to=BOOL)
-        g.axes("Unsqueeze", "real", "t2", [1, 2])
-        g("Not", "t2", "t3")
-        g.const("low", low)
-        return g("Where", ["t3", "low", scores], "logits")
-    if mask == "expanded":
-        g.axes("Unsqueeze", "tokens", "t2", [1, 2])
-        g("Shape", [scores], "scores_shape")
-        g("Expand", "t2 scores_shape", "t3")
-        g("Cast", "t3", "t4", to=BOOL)
-        g.const("low", low)
-        g.const("nothing", np.float32(0))
-        g("Where", "t4 nothing low", "mask")
-        return g("Add", [scores, "mask"], "logits")
-    return gathered(g, scores, mask)
+    else:
+        g.input("tokens", ["batch", "length"], padding(), I64)
+        if mask.startswith("gathered"):
+            gathered(g, mask)
+        elif mask == "where":
+            g("Cast", "tokens", "real", to=BOOL)
+            g.axes("Unsqueeze", "real", "t2", [1, 2])
+            g.steps(WHERE)
+            return g("Where", ["t3", "low", scores], "logits")
+        else:
+            g.axes("Unsqueeze", "tokens", "t2", [1, 2])
+            for op, inputs, out, more in BERT if mask == "bert" else EXPANDED:
+                g(op, inputs.replace("scores", scores) if op == "Shape" else inputs, out, **more)
+    return g("Add", ["mask", scores] if mask == "given first" else [scores, "mask"], "logits")
 
 
-def gathered(g: Block, scores: str, kind: str) -> str:
+def gathered(g: Block, kind: str) -> None:
     """What transformers 5 computes of the mask: indices of every element."""
-    for name, number in {"n-1": -1, "n0": 0, "n1": 1, "least": 0}.items():
-        g.const(name, np.array(number))
-    for i in range(4):
-        g.const(f"a{i}", np.array([i]))
-    g.const("none", np.zeros(0, np.int64))
-    g.const("low", np.float32(np.finfo(np.float32).min))
-    g.const("nothing", np.float32(0))
-    import onnx
 
     def filled(t: int, v: Any) -> Any:
         return onnx.helper.make_tensor("t", t, [1], [v])
@@ -229,43 +227,43 @@ def gathered(g: Block, scores: str, kind: str) -> str:
         g("Shape", of, f"{name}_shape")
         g("Gather", f"{name}_shape n{axis}", f"{name}_size")
         g("Cast", f"{name}_size", name, to=I64)
-    g("Range", "n0 B n1", "b")
-    g("Range", "n0 Q n1", "qr")
-    g("Range", "n0 K n1", "kr")
-    for name, axes in (("b", "123"), ("qr", "013"), ("kr", "012")):
+    for size, name, axes in (("B", "b", "123"), ("Q", "qr", "013"), ("K", "kr", "012")):
+        g("Range", f"n0 {size} n1", name)
         for i, axis in enumerate(axes):
             g("Unsqueeze", f"{name + axes[:i]} a{axis}", name + axes[: i + 1])
-    g("ConstantOfShape", "none", "true", value=filled(BOOL, True))
-    if kind == "gathered causal":
-        g("LessOrEqual", "kr012 qr013", "is_seen")
-    else:
-        g("GreaterOrEqual", "qr013 least", "is_seen")
-    g("Cast", "is_seen", "seen", to=BOOL)
-    g("And", "true seen", "first")
-    g("Shape", "real", "real_shape")
-    g("Gather", "real_shape n1", "stride")
-    g("Flatten", "real", "laid", axis=2)
-    g("Mul", "b123 stride", "rows")
-    g("Add", "rows kr012" if kind == "gathered swapped" else "kr012 rows", "index")
-    g("Gather", "laid index", "found", axis=0)
-    g("Shape", "index", "index_shape")
-    g("Reshape", "found rest", "listed")
-    g("Concat", "index_shape", "listed_shape", axis=0)
-    g("Reshape", "listed listed_shape", "there")
-    g("Cast", "there", "there_bool", to=BOOL)
-    g("And", "first there_bool", "both")
-    for name in ("B", "Q", "K"):
-        g("Unsqueeze", f"{name}_size a0", f"{name}_dim")
-    g("Concat", "B_dim rest Q_dim K_dim", "asked", axis=0)
-    g("Reshape", "asked rest", "target")
-    g("Shape", "target", "target_shape")
-    g("ConstantOfShape", "target_shape", "ones", value=filled(I64, 1))
-    g("Mul", "ones n-1", "marks")
-    g("Equal", "target marks", "is_open")
-    g("Where", "is_open ones target", "sizes")
-    g("Expand", "both sizes", "wide")
-    g("Where", "wide nothing low", "mask", name="mask")
-    return g("Add", [scores, "mask"], "logits")
+    causal = kind == "gathered causal"
+    swapped = kind == "gathered swapped"
+    seen = ("LessOrEqual", "kr012 qr013") if causal else ("GreaterOrEqual", "qr013 least")
+    g.steps(
+        [
+            step("ConstantOfShape", "none", "true", value=filled(BOOL, True)),
+            step(*seen, "is_seen"),
+            step("Cast", "is_seen", "seen", to=BOOL),
+            step("And", "true seen", "first"),
+            step("Shape", "real", "real_shape"),
+            step("Gather", "real_shape n1", "stride"),
+            step("Flatten", "real", "laid", axis=2),
+            step("Mul", "b123 stride", "rows"),
+            step("Add", "rows kr012" if swapped else "kr012 rows", "index"),
+            step("Gather", "laid index", "found", axis=0),
+            step("Shape", "index", "index_shape"),
+            step("Reshape", "found rest", "listed"),
+            step("Concat", "index_shape", "listed_shape", axis=0),
+            step("Reshape", "listed listed_shape", "there"),
+            step("Cast", "there", "there_bool", to=BOOL),
+            step("And", "first there_bool", "both"),
+            *(step("Unsqueeze", f"{name}_size a0", f"{name}_dim") for name in "BQK"),
+            step("Concat", "B_dim rest Q_dim K_dim", "asked", axis=0),
+            step("Reshape", "asked rest", "target"),
+            step("Shape", "target", "target_shape"),
+            step("ConstantOfShape", "target_shape", "ones", value=filled(I64, 1)),
+            step("Mul", "ones n-1", "marks"),
+            step("Equal", "target marks", "is_open"),
+            step("Where", "is_open ones target", "sizes"),
+            step("Expand", "both sizes", "wide"),
+            step("Where", "wide nothing low", "mask", name="mask"),
+        ]
+    )
 
 
 def encoder(
@@ -288,7 +286,6 @@ def encoder(
         split, joined = g.sizes("gathered", h, t)
         if joint:
             g.linear(h, f"qkv{t}", 3 * WIDTH)
-            g.const("thirds", np.array([WIDTH] * 3))
             g("Split", f"qkv{t} thirds", f"q{t} k{t} v{t}", axis=-1)
         else:
             for name in "qkv":
@@ -328,14 +325,12 @@ def layer_norm(g: Graph, x: str, out: str, spelling: str) -> str:
     beta = g.const(f"{out}_beta", normal(WIDTH, seed=42) * np.float32(0.2))
     if spelling == "one":
         return g("LayerNormalization", [x, gamma, beta], out, axis=-1, epsilon=1e-5)
-    two, tiny = g.const("two", np.float32(2)), g.const("epsilon", np.float32(1e-5))
     g.axes("ReduceMean", x, f"{out}_m", [-1])
     g("Sub", [x, f"{out}_m"], f"{out}_d")
-    g("Pow", [f"{out}_d", two], f"{out}_q") if spelling == "pow" else g(
-        "Mul", [f"{out}_d"] * 2, f"{out}_q"
-    )
+    squared = ("Pow", f"{out}_d two") if spelling == "pow" else ("Mul", f"{out}_d {out}_d")
+    g(*squared, f"{out}_q")
     g.axes("ReduceMean", f"{out}_q", f"{out}_v", [-1])
-    g("Add", [f"{out}_v", tiny], f"{out}_e")
+    g("Add", f"{out}_v epsilon", f"{out}_e")
     g("Sqrt", [f"{out}_e"], f"{out}_s")
     g("Div", [f"{out}_d", f"{out}_s"], f"{out}_n")
     g("Mul", [f"{out}_n", gamma], f"{out}_g")
@@ -346,14 +341,12 @@ def activate(g: Graph, x: str, spelling: str, t: str) -> str:
     out = f"act{t}"
     if spelling in ("Relu", "Tanh", "Sigmoid"):
         return g(spelling, [x], out)
-    half, one = g.const("c_half", np.float32(0.5)), g.const("c_one", np.float32(1))
     if spelling == "gelu":
-        root = g.const("c_root", np.float32(2**0.5))
-        g("Div", [x, root], f"e0{t}")
+        g("Div", [x, "c_root"], f"e0{t}")
         g("Erf", [f"e0{t}"], f"e1{t}")
-        g("Add", [f"e1{t}", one], f"e2{t}")
+        g("Add", [f"e1{t}", "c_one"], f"e2{t}")
         g("Mul", [x, f"e2{t}"], f"e3{t}")
-        return g("Mul", [f"e3{t}", half], out)
+        return g("Mul", [f"e3{t}", "c_half"], out)
     g("Sigmoid", [x], f"e1{t}")
     return g("Mul", [x, f"e1{t}"], out)
 
@@ -383,25 +376,17 @@ def fused_attention(
         attributes["unidirectional"] = 1
     if scale:
         attributes["scale"] = scale
-    if mask == "tokens":
-        ins.append(
-            g.input("mask", ["b", "s"], np.array([[1] * 6, [1] * 3 + [0] * 3], np.int32), I32)
-        )
-    elif mask == "lengths":
-        ins.append(g.input("mask", ["b"], np.array([6, 4], np.int32), I32))
-    elif mask == "not stated":
-        ins.append(g.input("mask", None, np.array([[1] * 6, [1] * 3 + [0] * 3], np.int32), I32))
-    outs = "y"
+    seen = np.array([6, 4] if mask == "lengths" else [[1] * 6, [1] * 3 + [0] * 3], np.int32)
+    shapes: dict[str, Any] = {"tokens": ["b", "s"], "lengths": ["b"], "not stated": None}
+    if mask:
+        ins.append(g.input("mask", shapes[mask], seen, I32))
     if past:
-        ins += ["_"] * (4 - len(ins)) + [
-            g.input("past", [2, "b", HEADS, "p", DEPTH], normal(2, 2, HEADS, 3, DEPTH, seed=8))
-        ]
-        outs = "y present"
+        kept = normal(2, 2, HEADS, 3, DEPTH, seed=8)
+        ins += ["_"] * (4 - len(ins)) + [g.input("past", [2, "b", HEADS, "p", DEPTH], kept)]
     if added:
-        ins += ["_"] * (5 - len(ins)) + [
-            g.input("add", [2, HEADS, 6, 6], normal(2, HEADS, 6, 6, seed=8))
-        ]
-    g("Attention", ins, outs, domain=MS, name="attention", **attributes)
+        more = normal(2, HEADS, 6, 6, seed=8)
+        ins += ["_"] * (5 - len(ins)) + [g.input("add", list(more.shape), more)]
+    g("Attention", ins, "y present" if past else "y", domain=MS, name="attention", **attributes)
     g.output("y")
     if past:
         g.output("present")
@@ -412,19 +397,8 @@ def fused_attention(
     return g.model()
 
 
-MASKS = (
-    "given",
-    "given first",
-    "per query",
-    "per head",
-    "constant causal",
-    "bert",
-    "where",
-    "expanded",
-    "gathered",
-    "gathered swapped",
-    "gathered causal",
-)
+GIVEN = ("given", "given first", "per query", "per head", "constant causal")
+MASKS = (*GIVEN, "bert", "where", "expanded", "gathered", "gathered swapped", "gathered causal")
 MODELS: dict[str, Callable[[], Model]] = {
     **{
         f"scores by {s}": (lambda s=s: attention(s))
@@ -472,5 +446,5 @@ CASES: dict[str, Case] = {
     "attention": case(lambda: attention(bias="last", mask="given"), tuple(FORMS)),
     "encoder": case(encoder, tuple(FORMS)),
     "fused": case(fused_attention, tuple(FORMS)),
-    **{name: case(make, spread(i, 2), full=()) for i, (name, make) in enumerate(MODELS.items())},
+    **spread(MODELS, 2),
 }

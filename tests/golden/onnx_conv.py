@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from tests.golden.corpus import Case
-from tests.golden.facts import Facts
 from tests.golden.graphs import Graph, Model, normal
-from tests.golden.onnx_runs import FORMS, MAIN, case, converted, quantized, spread
+from tests.golden.onnx_runs import FORMS, TURNS, case, spread
 
 ASKED: dict[str, Any] = {"op_types_to_quantize": ["Conv"]}
+"""Convolutions are float by most recipes."""
 
 
 def conv(
@@ -134,27 +133,10 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 
 
-def chosen(make: Callable[[], Model], forms: Sequence[str], full: Sequence[str] = ()) -> Case:
-    """With convolutions asked for, where a recipe leaves them float."""
-
-    def run(folder: Path) -> Facts:
-        model, facts = make(), {}
-        for form in forms:
-            facts |= quantized(folder, model, form, full=form in full, verify=form in full, **ASKED)
-        for source, to in (
-            ("portable", "native"),
-            ("native", "portable"),
-            ("per-tensor", "native"),
-        ):
-            facts |= converted(folder, model[1], source, to)
-        return facts
-
-    return run
-
-
+ALL_TURNS = (*TURNS, ("per-tensor", "native"))
 CASES: dict[str, Case] = {
-    "conv": chosen(conv, tuple(FORMS), MAIN),
-    "as recipes have it": case(two, tuple(FORMS), full=()),
-    "two": chosen(two, tuple(FORMS)),
-    **{name: chosen(make, spread(i, 2)) for i, (name, make) in enumerate(MODELS.items())},
+    "conv": case(conv, tuple(FORMS), ALL_TURNS, **ASKED),
+    "as recipes have it": case(two, tuple(FORMS)),
+    "two": case(two, tuple(FORMS), ALL_TURNS, **ASKED),
+    **spread(MODELS, 2, turns=ALL_TURNS, **ASKED),
 }

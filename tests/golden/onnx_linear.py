@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
 from tests.golden.corpus import Case
 from tests.golden.facts import Facts
-from tests.golden.graphs import F32, MS, Graph, Model, normal
-from tests.golden.onnx_runs import FORMS, MAIN, case, quantized, spread
+from tests.golden.graphs import F32, MS, Graph, Model, Step, normal, step
+from tests.golden.onnx_runs import FORMS, case, quantized, spread
 
 
 def mlp(layers: int = 2, width: int = 32, opset: int = 17) -> Model:
@@ -37,48 +38,50 @@ def matmul(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = False, opset:
     return g.model()
 
 
+TURN = step("Transpose", "t", "w", perm=[1, 0])
+CHAINS: dict[str, tuple[dict[str, Any], list[Step]]] = {
+    "transpose": ({"t": (40, 32)}, [TURN]),
+    "identity": ({"t": (32, 40)}, [step("Identity", "t", "w")]),
+    "twice": (
+        {"t": (32, 40)},
+        [step("Transpose", "t", "u", perm=[1, 0]), step("Transpose", "u", "w", perm=[1, 0])],
+    ),
+    "slice": (
+        {"t": (40, 40), "start": np.array([4]), "end": np.array([36]), "axis": np.array([0])},
+        [step("Slice", "t start end axis", "w")],
+    ),
+    "concat": ({"t": (16, 40), "u": (16, 40)}, [step("Concat", "t u", "w", axis=0)]),
+    "reshape": (
+        {"t": (40, 4, 8), "shape": np.array([40, 32])},
+        [step("Reshape", "t shape", "u"), step("Transpose", "u", "w", perm=[1, 0])],
+    ),
+    "cast": (
+        {"t": normal(32, 40, seed=1).astype(np.float16)},
+        [step("Cast", "t", "w", to=F32)],
+    ),
+    "squeeze": (
+        {"t": (1, 32, 40), "axes_0": np.array([0])},
+        [step("Squeeze", "t axes_0", "w")],
+    ),
+    "constant": (
+        {},
+        [step("Constant", "", "w", value=numpy_helper.from_array(normal(32, 40, seed=1), "value"))],
+    ),
+}
+
+
 def transposed(chain: str) -> Model:
     """Weights that nodes make of what is stored."""
     g = Graph()
     g.input("x", ["b", "s", 32], normal(2, 3, 32))
-    if chain == "transpose":
-        g.weight("t", 40, 32)
-        g("Transpose", "t", "w", perm=[1, 0])
-    elif chain == "identity":
-        g.weight("t", 32, 40)
-        g("Identity", "t", "w")
-    elif chain == "twice":
-        g.weight("t", 32, 40)
-        g("Transpose", "t", "u", perm=[1, 0])
-        g("Transpose", "u", "w", perm=[1, 0])
-    elif chain == "slice":
-        g.weight("t", 40, 40)
-        for name, number in (("start", 4), ("end", 36), ("axis", 0)):
-            g.const(name, np.array([number]))
-        g("Slice", "t start end axis", "w")
-    elif chain == "concat":
-        g.weight("t", 16, 40)
-        g.weight("u", 16, 40)
-        g("Concat", "t u", "w", axis=0)
-    elif chain == "reshape":
-        g.weight("t", 40, 4, 8)
-        g.const("shape", np.array([40, 32]))
-        g("Reshape", "t shape", "u")
-        g("Transpose", "u", "w", perm=[1, 0])
-    elif chain == "cast":
-        g.const("t", normal(32, 40, seed=1).astype(np.float16))
-        g("Cast", "t", "w", to=F32)
-    elif chain == "squeeze":
-        g.weight("t", 1, 32, 40)
-        g.axes("Squeeze", "t", "w", [0])
-    elif chain == "constant":
-        import onnx
-
-        value = onnx.numpy_helper.from_array(normal(32, 40, seed=1), "value")
-        g("Constant", "", "w", value=value)
-    g("MatMul", "x w", "y", name="layer")
+    constants, steps = CHAINS[chain]
+    g.constants_of(constants)
+    g.steps([*steps, step("MatMul", "x w", name="layer")])
     g.output("y")
     return g.model()
+
+
+BIASES = {"row": (40,), "matrix": (6, 40), "one": (1, 40), "scalar": (), "column": (6, 1)}
 
 
 def gemm(
@@ -87,21 +90,20 @@ def gemm(
     g = Graph()
     g.input("x", [48, "m"] if a else ["m", 48], normal(48, 6) if a else normal(6, 48))
     g.weight("w", *((40, 48) if b else (48, 40)))
-    shapes: dict[str, Any] = {
-        "row": (40,),
-        "matrix": (6, 40),
-        "one": (1, 40),
-        "scalar": (),
-        "column": (6, 1),
-    }
-    inputs = "x w"
     if bias == "computed":
         g.input("c", [40], normal(40, seed=7))
-        inputs += " c"
     elif bias != "none":
-        g.const("c", normal(*shapes[bias], seed=7))
-        inputs += " c"
-    g("Gemm", inputs, "y", name="fc", transA=a, transB=b, alpha=alpha, beta=beta)
+        g.const("c", normal(*BIASES[bias], seed=7))
+    g(
+        "Gemm",
+        "x w" if bias == "none" else "x w c",
+        "y",
+        name="fc",
+        transA=a,
+        transB=b,
+        alpha=alpha,
+        beta=beta,
+    )
     g.output("y")
     return g.model()
 
@@ -143,14 +145,10 @@ def wide() -> Model:
     """Rows long enough for the form that quantizes along an axis; GELU before the second layer."""
     g = Graph()
     g.input("x", ["b", "s", 48], normal(2, 3, 48))
-    g.weight("w0", 48, 1024)
-    g.weight("b0", 1024)
-    g.weight("w1", 1024, 48)
+    g.constants_of({"w0": (48, 1024), "b0": (1024,), "w1": (1024, 48), "root": np.float32(2**0.5)})
+    g.constants_of({"one": np.float32(1), "half": np.float32(0.5)})
     g("MatMul", "x w0", "a", name="up")
     g("Add", "a b0", "b")
-    g.const("root", np.float32(2**0.5))
-    g.const("one", np.float32(1))
-    g.const("half", np.float32(0.5))
     g("Div", "b root", "c")
     g("Erf", "c", "d")
     g("Add", "d one", "e")
@@ -194,9 +192,9 @@ def special(what: str) -> Model:
 def asked_products(folder: Path) -> Facts:
     """Products of two activations where they are asked for."""
     facts: Facts = {}
-    more = {"extra_options": {"MatMulConstBOnly": False}}
     for form in ("portable", "any", "per-tensor", "native", "accurate native", "qdq"):
-        facts |= quantized(folder, products(), form, full=form in MAIN, verify=False, **more)
+        more = {"extra_options": {"MatMulConstBOnly": False}}
+        facts |= quantized(folder, products(), form, **more)
     return facts
 
 
@@ -213,20 +211,7 @@ MODELS: dict[str, Make] = {
     "matmul one column": lambda: matmul((7, 1500), (1500, 1), bias=True),
     "matmul one input": lambda: matmul((7, 1), (1, 1600)),
     "matmul 260 inputs": lambda: matmul((3, 260), (260, 20), bias=True),
-    **{
-        f"weight by {c}": (lambda c=c: transposed(c))
-        for c in (
-            "transpose",
-            "identity",
-            "twice",
-            "slice",
-            "concat",
-            "reshape",
-            "cast",
-            "squeeze",
-            "constant",
-        )
-    },
+    **{f"weight by {c}": (lambda c=c: transposed(c)) for c in CHAINS},
     "gemm": gemm,
     "gemm transB": lambda: gemm(b=1),
     "gemm transA": lambda: gemm(a=1, bias="none"),
@@ -256,5 +241,5 @@ CASES: dict[str, Case] = {
     "wide": case(wide, tuple(FORMS)),
     "matmul": case(lambda: matmul((5, 32), (32, 40)), tuple(FORMS)),
     "asked products": asked_products,
-    **{name: case(make, spread(i), full=()) for i, (name, make) in enumerate(MODELS.items())},
+    **spread(MODELS, 4),
 }

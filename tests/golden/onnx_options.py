@@ -76,8 +76,7 @@ def arguments(name: str) -> Case:
     def run(folder: Path) -> Facts:
         model, facts = MODELS[name](), {}
         for label, said in ARGUMENTS.items():
-            found = quantized(folder, model, "portable", full=False, verify=False, **said)
-            facts |= {key.replace("portable", label, 1): fact for key, fact in found.items()}
+            facts |= quantized(folder, model, "portable", label=label, **said)
         return facts
 
     return run
@@ -117,10 +116,8 @@ def schemes(name: str) -> Case:
         facts: Facts = {}
         for label, scheme in SCHEMES.items():
             recipe = Recipe(name="own", default=scheme)
-            for form in ("portable", "any", "qdq", "native"):
-                more = {**FORMS[form], "recipe": recipe}
-                found = quantized(folder, MODELS[name](), form, full=False, verify=False, **more)
-                facts |= under(label, found)
+            for form in ("portable", "qdq", "native"):
+                facts |= under(label, quantized(folder, MODELS[name](), form, recipe=recipe))
         return facts
 
     return run
@@ -141,19 +138,15 @@ def rules(folder: Path) -> Facts:
     (folder / "r.yaml").write_text(dump_recipe(recipe))
     facts["again"] = str(load_recipe(folder / "r.yaml") == recipe)
     for form in ("portable", "native", "any", "qdq"):
-        for given in ("recipe", "file"):
-            more: dict[str, Any] = {
-                **FORMS[form],
-                "recipe": recipe if given == "recipe" else folder / "r.yaml",
-            }
-            found = quantized(folder, encoder(1), form, full=False, **more)
-            facts |= under(given, found)
+        found = quantized(folder, encoder(1), form, recipe=recipe, verify=True)
+        facts |= under("recipe", found)
+    facts |= under("file", quantized(folder, encoder(1), "native", recipe=folder / "r.yaml"))
     strict = Recipe(name="strict", default=Scheme(), max_error=1e-9)
     facts["too wrong"] = error_of(
         lambda: octavo.onnx.quantize_dynamic(wide()[0], folder / "o.onnx", recipe=strict)
     )
     for name in ("int8", "int8-per-tensor", "int8-accurate", "int8-block", "float16"):
-        facts[f"preset {name}"] = dump_recipe(preset(name)).splitlines()
+        facts[f"preset {name}: dumped"] = dump_recipe(preset(name)).splitlines()
     return facts
 
 
@@ -172,8 +165,8 @@ def checked(folder: Path) -> Facts:
     }
     for label, inputs in given.items():
         for form in ("portable", "native"):
-            found = quantized(folder, mlp(2, 48), form, check_inputs=inputs)
-            facts[f"{label} {form}"] = found[f"{form}: verified"]
+            found = quantized(folder, mlp(2, 48), form, check_inputs=inputs, verify=True)
+            facts[f"{label} {form}: verified"] = found[f"{form}: verified"]
     makers: dict[str, Callable[[], Model]] = {
         "encoder": encoder,
         "two": two,
@@ -184,8 +177,8 @@ def checked(folder: Path) -> Facts:
         "given mask": lambda: attention(mask="given"),
     }
     for label, make in makers.items():
-        found = quantized(folder, make(), "native")
-        facts[f"made up for {label}"] = found["native: verified"]
+        found = quantized(folder, make(), "native", verify=True)
+        facts[f"made up for {label}: verified"] = found["native: verified"]
     return facts
 
 
@@ -206,7 +199,7 @@ def compared(folder: Path) -> Facts:
             octavo.onnx.quantize_dynamic("f.onnx", folder / "q.onnx", verify=False, **FORMS[form])
             found = octavo.onnx.compare(folder / "f.onnx", folder / "q.onnx", feeds)
             shown = cleaned(str(found)).splitlines()
-            facts[f"{name} {form}"] = [" ".join(line.split()) for line in shown]
+            facts[f"{name} {form}: printed"] = [" ".join(line.split()) for line in shown]
     return facts
 
 

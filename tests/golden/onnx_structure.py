@@ -4,6 +4,7 @@ come of other tools; what is quantized in part; names that collide."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import helper, numpy_helper
 
 import octavo.onnx
 from tests.golden.corpus import Case
-from tests.golden.facts import Facts, attempt, file_facts, inspection_facts, report_facts, under
+from tests.golden.facts import Facts, attempt, inspection_facts, report_facts, under
 from tests.golden.graphs import (
     BF16,
     BOOL,
@@ -28,10 +29,10 @@ from tests.golden.graphs import (
     normal,
 )
 from tests.golden.onnx_attention import attention, encoder
-from tests.golden.onnx_conv import ASKED, chosen, conv, two
+from tests.golden.onnx_conv import ALL_TURNS, ASKED, conv, two
 from tests.golden.onnx_linear import gemm, mlp
 from tests.golden.onnx_recurrent import layer
-from tests.golden.onnx_runs import FORMS, MAIN, brief, case, quantized, ran, spread
+from tests.golden.onnx_runs import FORMS, MAIN, TURNS, case, others, quantized, ran, spread
 from tests.golden.onnx_tables import lookup
 
 
@@ -40,38 +41,24 @@ def branches(where: str) -> Model:
     g = Graph()
     g.input("x", ["m", 32], normal(4, 32))
     g.input("choice", [], np.array(True), BOOL)
-    g.weight("w", 32, 40)
-    g.weight("v", 40, 32)
-    inner = [numpy_helper.from_array(normal(32, 40, seed=s), f"i{s}") for s in (1, 2)]
-    names = (
-        ["i1", "i2"]
-        if where == "inside"
-        else ["w", "w"]
-        if where == "outside, shared"
-        else ["w", "u"]
-    )
+    g.constants_of({"w": (32, 40), "v": (40, 32)})
     if where == "outside":
         g.weight("u", 32, 40)
+    inner = [numpy_helper.from_array(normal(32, 40, seed=s), f"i{s}") for s in (1, 2)]
+    held = [[inner[0]], [inner[1]]] if where == "inside" else [[], []]
+    names = {"inside": "i1 i2", "outside": "w u", "outside, shared": "w w", "constants": "k1 k2"}
+    first, second = names[where].split()
+    then = [node("MatMul", f"x {first}", "t0"), node("Relu", "t0", "t1")]
+    other = [node("MatMul", f"x {second}", "e0")]
     if where == "constants":
         value = numpy_helper.from_array(normal(32, 40, seed=1), "value")
-        then = [helper.make_node("Constant", [], ["k1"], value=value), node("MatMul", "x k1", "t0")]
-        other = [
-            helper.make_node("Constant", [], ["k2"], value=value),
-            node("MatMul", "x k2", "e0"),
-            node("Relu", "e0", "e1"),
-        ]
-        bodies = (
-            body(then, "then", (), [("t0", F32, None)]),
-            body(other, "else", (), [("e1", F32, None)]),
-        )
-    else:
-        held = where == "inside"
-        then = [node("MatMul", f"x {names[0]}", "t0"), node("Relu", "t0", "t1")]
-        other = [node("MatMul", f"x {names[1]}", "e0")]
-        bodies = (
-            body(then, "then", (), [("t1", F32, None)], inner[:1] if held else ()),
-            body(other, "else", (), [("e0", F32, None)], inner[1:] if held else ()),
-        )
+        constants = [helper.make_node("Constant", [], [k], value=value) for k in ("k1", "k2")]
+        then = [constants[0], then[0]]
+        other = [constants[1], *other, node("Relu", "e0", "e1")]
+    bodies = [
+        body(nodes, name, (), [(nodes[-1].output[0], F32, None)], consts)
+        for nodes, name, consts in ((then, "then", held[0]), (other, "else", held[1]))
+    ]
     g("If", "choice", "h", then_branch=bodies[0], else_branch=bodies[1])
     g("MatMul", "h v", "y", name="last")
     g.output("y")
@@ -81,39 +68,28 @@ def branches(where: str) -> Model:
 def loop(op: str) -> Model:
     """A Loop or Scan with a layer inside."""
     g = Graph()
+    product = [node("Tanh", "p", "t"), node("Identity", "t", "each")]
+    given = [("t", F32, [3, 48]), ("each", F32, [3, 48])]
     if op == "Loop":
         g.input("x", [3, 48], normal(3, 48))
-        g.const("count", np.array(3))
-        g.const("go", np.array(True))
-        g.weight("w", 48, 48)
+        g.constants_of({"count": np.array(3), "go": np.array(True), "w": (48, 48)})
         inside = body(
-            [
-                node("MatMul", "s w", "p"),
-                node("Tanh", "p", "t"),
-                node("Identity", "go_in", "go_out"),
-                node("Identity", "t", "each"),
-            ],
+            [node("MatMul", "s w", "p"), node("Identity", "go_in", "go_out"), *product],
             "body",
             [("i", I64, []), ("go_in", BOOL, []), ("s", F32, [3, 48])],
-            [("go_out", BOOL, []), ("t", F32, [3, 48]), ("each", F32, [3, 48])],
+            [("go_out", BOOL, []), *given],
         )
         g("Loop", "count go x", "y all", body=inside)
         g.output("all")
     else:
         g.input("x", [5, 3, 48], normal(5, 3, 48))
         g.input("s0", [3, 48], normal(3, 48, seed=2))
-        inner = numpy_helper.from_array(normal(48, 48, seed=1, scale=0.15), "w")
         inside = body(
-            [
-                node("Add", "s x1", "a"),
-                node("MatMul", "a w", "p"),
-                node("Tanh", "p", "t"),
-                node("Identity", "t", "each"),
-            ],
+            [node("Add", "s x1", "a"), node("MatMul", "a w", "p"), *product],
             "body",
             [("s", F32, [3, 48]), ("x1", F32, [3, 48])],
-            [("t", F32, [3, 48]), ("each", F32, [3, 48])],
-            [inner],
+            given,
+            [numpy_helper.from_array(normal(48, 48, seed=1, scale=0.15), "w")],
         )
         g("Scan", "s0 x", "last y", body=inside, num_scan_inputs=1)
         g.output("last")
@@ -125,20 +101,24 @@ def function() -> Model:
     """A function of the model's own with a layer inside, called twice."""
     g = Graph()
     g.input("x", ["m", 40], normal(4, 40))
-    g.weight("w0", 40, 40)
-    g.weight("w1", 40, 40)
+    g.constants_of({"w0": (40, 40), "w1": (40, 40)})
     g("Dense", "x w0", "h", domain="own")
     g("Dense", "h w1", "y", domain="own")
     g.output("y")
     proto, feeds = g.model()
     proto.opset_import.append(helper.make_opsetid("own", 1))
     steps = [helper.make_node("MatMul", ["a", "b"], ["c"]), helper.make_node("Relu", ["c"], ["d"])]
-    proto.functions.append(
-        helper.make_function(
-            "own", "Dense", ["a", "b"], ["d"], steps, [helper.make_opsetid("", 17)]
-        )
-    )
+    imports = [helper.make_opsetid("", 17)]
+    made = helper.make_function("own", "Dense", ["a", "b"], ["d"], steps, imports)
+    proto.functions.append(made)
     return proto, feeds
+
+
+def rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """A value, wherever nodes read or write it."""
+    for each in graph.node:
+        each.input[:] = [new if v == old else v for v in each.input]
+        each.output[:] = [new if v == old else v for v in each.output]
 
 
 def names(kind: str) -> Model:
@@ -153,9 +133,7 @@ def names(kind: str) -> Model:
             each.name = "layer1"
     if kind == "ours":
         for old, new in (("r0", "x_quantized"), ("h1", "w0_scale"), ("w2", "h0_zero_point")):
-            for each in proto.graph.node:
-                each.input[:] = [new if v == old else v for v in each.input]
-                each.output[:] = [new if v == old else v for v in each.output]
+            rename(proto.graph, old, new)
             for tensor in proto.graph.initializer:
                 tensor.name = new if tensor.name == old else tensor.name
     return proto, feeds
@@ -179,21 +157,16 @@ def typed(make: Callable[[], Model], kind: int) -> Model:
         if info.type.tensor_type.elem_type == kind:
             info.type.tensor_type.elem_type = F32
             inner = f"{info.name}_cast"
-            for each in graph.node:
-                each.input[:] = [inner if v == info.name else v for v in each.input]
-            graph.node.insert(
-                0, helper.make_node("Cast", [info.name], [inner], to=kind, name=f"{inner}_node")
-            )
+            rename(graph, info.name, inner)
+            cast = helper.make_node("Cast", [info.name], [inner], to=kind, name=f"{inner}_node")
+            graph.node.insert(0, cast)
             feeds[info.name] = feeds[info.name].astype(np.float32)
     for info in graph.output:
         info.type.tensor_type.elem_type = F32
         inner = f"{info.name}_{kind}"
-        for each in graph.node:
-            each.input[:] = [inner if v == info.name else v for v in each.input]
-            each.output[:] = [inner if v == info.name else v for v in each.output]
-        graph.node.append(
-            helper.make_node("Cast", [inner], [info.name], to=F32, name=f"{info.name}_cast_node")
-        )
+        rename(graph, info.name, inner)
+        name = f"{info.name}_cast_node"
+        graph.node.append(helper.make_node("Cast", [inner], [info.name], to=F32, name=name))
     return proto, feeds
 
 
@@ -208,32 +181,20 @@ def external(folder: Path) -> Facts:
     """Weights in a data file, in the source and in the result; paths in place of protos."""
     facts: Facts = {}
     proto, feeds = encoder(1)
-    onnx.save(
-        proto, folder / "e.onnx", save_as_external_data=True, location="e.bin", size_threshold=100
-    )
+    data = {"save_as_external_data": True, "location": "e.bin", "size_threshold": 100}
+    onnx.save(proto, folder / "e.onnx", **data)
     for form in ("portable", "native", "per-tensor", "float16", "block"):
         for outside in (False, True):
             out = folder / f"{form}_{outside}.onnx"
             options = {**FORMS[form], "use_external_data_format": outside, "verify": False}
-            done, failed = attempt(octavo.onnx.quantize_dynamic, "e.onnx", out, **options)
-            if failed:
-                facts[f"{form} {outside}: error"] = failed
-                continue
-            found = {
-                **report_facts(done),
-                **file_facts(out),
-                **ran(out, feeds, exact=form == "native"),
-            }
-            facts |= under(f"{form} {outside}", brief(found))
-            facts[f"{form} {outside}: beside"] = sorted(p.name for p in folder.glob(f"{out.name}*"))
-        if form in MAIN:
-            to = "native" if form == "portable" else "portable"
-            octavo.onnx.convert_target(
-                folder / f"{form}_True.onnx", folder / f"{form}_turned.onnx", to=to
-            )
-            turned = folder / f"{form}_turned.onnx"
-            found = {**file_facts(turned), **ran(turned, feeds, exact=to == "native")}
-            facts |= under(f"{form} turned", brief(found))
+            done = octavo.onnx.quantize_dynamic("e.onnx", out, **options)
+            found = {**report_facts(done), **ran(out, feeds, exact=form == "native")}
+            found["beside"] = sorted(p.name for p in folder.glob(f"{out.name}*"))
+            facts |= under(f"{form} {outside}", found)
+    for form, to in TURNS:
+        turned = folder / f"{form}_turned.onnx"
+        octavo.onnx.convert_target(folder / f"{form}_True.onnx", turned, to=to)
+        facts |= under(f"{form} turned", ran(turned, feeds, exact=to == "native"))
     return facts
 
 
@@ -242,21 +203,10 @@ def in_part(folder: Path) -> Facts:
     facts: Facts = {}
     model = encoder(1)
     for form in ("portable", "native", "per-tensor"):
-        facts |= under(
-            "first",
-            quantized(folder, model, form, full=False, verify=False, nodes_to_quantize=["*up*"]),
-        )
-        path = folder / f"{form.replace(' ', '_')}.onnx"
-        half = onnx.load(path)
-        facts |= under(
-            "refused", quantized(folder, (half, model[1]), form, full=False, verify=False)
-        )
-        facts |= under(
-            "rest",
-            quantized(
-                folder, (half, model[1]), form, full=False, verify=False, allow_quantized=True
-            ),
-        )
+        facts |= under("first", quantized(folder, model, form, nodes_to_quantize=["*up*"]))
+        half = onnx.load(folder / f"{form}.onnx"), model[1]
+        facts |= under("refused", quantized(folder, half, form))
+        facts |= under("rest", quantized(folder, half, form, allow_quantized=True))
     return facts
 
 
@@ -265,51 +215,67 @@ def by_ort(folder: Path) -> Facts:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     facts: Facts = {}
-    makers: dict[str, Callable[[], Model]] = {
-        "mlp": lambda: mlp(2, 48),
-        "gemm": lambda: gemm(b=1),
-        "lookup": lambda: lookup(behind="linear"),
-        "lstm": lambda: layer("LSTM"),
-        "conv": conv,
-        "attention": lambda: attention(bias="last", mask="bert"),
-    }
-    for name, make in makers.items():
+    masked: Make = partial(attention, bias="last", mask="bert")
+    for name, make in {
+        **pick("mlp", "gemm", "linear", "lstm", "conv"),
+        "attention": masked,
+    }.items():
         proto, feeds = make()
-        onnx.save(proto, folder / "f.onnx")
+        path, theirs, ours = (folder / f"{n}.onnx" for n in "fon")
+        onnx.save(proto, path)
         for kind, channels in ((QuantType.QInt8, True), (QuantType.QUInt8, False)):
             label = f"{name} {kind.name} {channels}"
-            quantize_dynamic(
-                folder / "f.onnx", folder / "o.onnx", weight_type=kind, per_channel=channels
+            quantize_dynamic(path, theirs, weight_type=kind, per_channel=channels)
+            done, failed = attempt(
+                octavo.onnx.convert_target, theirs, ours, to="native", verify=False
             )
-            paths = folder / "o.onnx", folder / "n.onnx"
-            done, failed = attempt(octavo.onnx.convert_target, *paths, to="native", verify=False)
             if failed:
                 facts[f"{label}: error"] = failed
-                continue
-            found = {
-                "notes": list(done.notes),
-                **file_facts(folder / "n.onnx"),
-                **ran(folder / "n.onnx", feeds, exact=True),
-            }
-            facts |= under(label, brief(found))
+            else:
+                found = {"notes": list(done.notes), **ran(ours, feeds, exact=True)}
+                facts |= under(label, found)
     return facts
 
 
-INSPECTED: dict[str, Callable[[], Model]] = {
-    "mlp": lambda: mlp(2),
+Make = Callable[[], Model]
+MAKERS: dict[str, Make] = {
+    "mlp": partial(mlp, 2, 48),
+    "gemm": partial(gemm, b=1),
+    "lookup": lookup,
+    "linear": partial(lookup, behind="linear"),
+    "tied": partial(lookup, behind="tied"),
     "encoder": encoder,
+    "conv": conv,
     "two": two,
-    "lookup": lambda: lookup(behind="tied"),
-    "gru": lambda: layer("GRU"),
-    "branches": lambda: branches("inside"),
-    "gemm": lambda: gemm(b=1),
+    "lstm": partial(layer, "LSTM"),
+    "gru": partial(layer, "GRU"),
+    "branches": partial(branches, "inside"),
 }
+OPSETS: dict[int, tuple[str, ...]] = {
+    **dict.fromkeys((7, 8, 15, 16, 24, 25, 26), ()),
+    9: ("gemm",),
+    10: ("lookup",),
+    11: ("gemm", "conv"),
+    12: ("lookup",),
+    13: ("lstm",),
+    14: ("gru",),
+    18: ("conv",),
+    19: ("gemm",),
+    20: ("lookup",),
+    21: ("lstm", "conv"),
+    22: ("gru",),
+    23: ("gemm", "lookup"),
+}
+
+
+def pick(*names: str) -> dict[str, Make]:
+    return {name: MAKERS[name] for name in names}
 
 
 def inspected(folder: Path) -> Facts:
     """`inspect` with several recipes."""
     facts: Facts = {}
-    for name, make in INSPECTED.items():
+    for name, make in pick("mlp", "encoder", "two", "tied", "gru", "branches", "gemm").items():
         proto, _ = make()
         for recipe in ("int8", "int8-per-tensor", "int8-block"):
             for target in ("portable", "native"):
@@ -318,62 +284,27 @@ def inspected(folder: Path) -> Facts:
     return facts
 
 
-TYPES = {"float16": F16, "bfloat16": BF16, "double": F64}
-TYPED: dict[str, Callable[[], Model]] = {
-    "mlp": lambda: mlp(2, 48),
-    "gemm": lambda: gemm(b=1),
-    "lookup": lookup,
-    "encoder": lambda: encoder(activation="Relu"),
-    "conv": conv,
-    "lstm": lambda: layer("LSTM", outs=("Y",)),
-    "gru": lambda: layer("GRU", outs=("Y",)),
-}
-OPSETS: dict[int, tuple[str, ...]] = {
-    7: ("mlp",),
-    8: ("mlp",),
-    9: ("mlp", "gemm"),
-    10: ("mlp", "lookup"),
-    11: ("mlp", "gemm", "conv"),
-    12: ("mlp", "lookup"),
-    13: ("mlp", "lstm"),
-    14: ("mlp", "gru"),
-    15: ("mlp",),
-    16: ("mlp",),
-    18: ("mlp", "conv"),
-    19: ("mlp", "gemm"),
-    20: ("mlp", "lookup"),
-    21: ("mlp", "lstm", "conv"),
-    22: ("mlp", "gru"),
-    23: ("mlp", "gemm", "lookup"),
-    24: ("mlp",),
-    25: ("mlp",),
-    26: ("mlp",),
-}
-_OF: dict[str, Callable[[], Model]] = {
-    "mlp": lambda: mlp(2, 48),
-    "gemm": lambda: gemm(b=1),
-    "lookup": lookup,
-    "conv": conv,
-    "lstm": lambda: layer("LSTM"),
-    "gru": lambda: layer("GRU"),
-}
-
-
 def opsets(version: int, kinds: Sequence[str]) -> Case:
     def run(folder: Path) -> Facts:
         facts: Facts = {}
-        for kind in kinds:
+        for kind in ("mlp", *kinds):
+            model = at_opset(MAKERS[kind], version)
             more = ASKED if kind == "conv" else {}
             for form in ("portable", "native", "qdq", "per-tensor", "block", "float16"):
-                made = quantized(
-                    folder, at_opset(_OF[kind], version), form, full=False, verify=False, **more
-                )
-                facts |= under(kind, made)
+                facts |= under(kind, quantized(folder, model, form, **more))
         return facts
 
     return run
 
 
+TYPES = {"float16": F16, "bfloat16": BF16, "double": F64}
+TYPED: dict[str, Make] = {
+    **pick("mlp", "gemm", "lookup"),
+    "encoder": partial(encoder, activation="Relu"),
+    "conv": conv,
+    "lstm": partial(layer, "LSTM", outs=("Y",)),
+    "gru": partial(layer, "GRU", outs=("Y",)),
+}
 SHAPES: dict[str, Callable[[], Model]] = {
     **{
         f"if, weights {w}": (lambda w=w: branches(w))
@@ -386,18 +317,18 @@ SHAPES: dict[str, Callable[[], Model]] = {
     "weights are inputs": inputs_too,
 }
 CASES: dict[str, Case] = {
+    **spread(SHAPES, 4),
     **{
-        name: case(make, (*spread(i, 4), "native"), full=())
-        for i, (name, make) in enumerate(SHAPES.items())
-    },
-    **{
-        f"{kind} {name}": (chosen if name == "conv" else case)(
-            (lambda make=make, t=t: typed(make, t)), spread(i + j, 3), full=()
+        f"{kind} {name}": case(
+            partial(typed, make, t),
+            (*MAIN, *others(i + j, 3)),
+            ALL_TURNS if name == "conv" else TURNS,
+            **(ASKED if name == "conv" else {}),
         )
         for i, (name, make) in enumerate(TYPED.items())
         for j, (kind, t) in enumerate(TYPES.items())
     },
-    **{f"opset {version}": opsets(version, kinds) for version, kinds in OPSETS.items()},
+    **{f"opset {version}": opsets(version, OPSETS[version]) for version in sorted(OPSETS)},
     "external data": external,
     "quantized in part": in_part,
     "files of onnxruntime": by_ort,

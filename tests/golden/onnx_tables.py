@@ -71,22 +71,15 @@ def embed(
     g = Graph()
     ids = np.arange(10).reshape(2, 5).astype(np.int32)
     g.input("ids", ["b", "s"], ids * 3, I32)
-    ins = [
-        "ids",
-        "_",
-        g.weight("word", rows, width),
-        g.weight("position", 70, width),
-        "_",
-        g.const("gamma", normal(width, seed=5)),
-        g.const("beta", normal(width, seed=6)),
-    ]
+    tables = [g.weight("word", rows, width), g.weight("position", 70, width)]
+    norm = [g.const("gamma", normal(width, seed=5)), g.const("beta", normal(width, seed=6))]
+    ins = ["ids", "_", *tables, "_", *norm]
     if segments:
         ins[1] = g.input("segments", ["b", "s"], ids % 2, I32)
         ins[4] = g.weight("segment", 2, width)
     if mask:
-        ins.append(
-            g.input("mask", ["b", "s"], np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32), I32)
-        )
+        tokens = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32)
+        ins.append(g.input("mask", ["b", "s"], tokens, I32))
     if position:
         ins += ["_"] * (8 - len(ins)) + [g.input("places", ["b", "s"], ids % 5 + 2, I32)]
     outs = "y m" + (" total" if total else "")
@@ -129,5 +122,5 @@ MODELS: dict[str, Callable[[], Model]] = {
 CASES: dict[str, Case] = {
     "gather": case(lookup, tuple(FORMS)),
     "embed": case(embed, tuple(FORMS)),
-    **{name: case(make, spread(i), full=()) for i, (name, make) in enumerate(MODELS.items())},
+    **spread(MODELS, 4),
 }

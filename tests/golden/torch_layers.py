@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,18 +48,12 @@ DTYPES: dict[str, dict[str, Any]] = {
 
 def by_type(*kinds: type) -> dict[str, dict[str, Any]]:
     """Qconfigs by the layer's type."""
-    half = q.QConfig(
-        activation=q.PlaceholderObserver,
-        weight=q.PlaceholderObserver.with_args(dtype=torch.bfloat16),
-    )
+    half = q.QConfig(q.PlaceholderObserver, q.PlaceholderObserver.with_args(dtype=torch.bfloat16))
     own = q.QConfig(
         activation=q.PlaceholderObserver.with_args(dtype="uint8", is_dynamic=True),
         weight=q.MinMaxObserver.with_args(dtype="int8", qscheme="per_tensor_symmetric"),
     )
-    histogram = q.QConfig(
-        activation=q.PlaceholderObserver,
-        weight=q.HistogramObserver.with_args(dtype="int8", qscheme="per_tensor_affine"),
-    )
+    drawn = q.HistogramObserver.with_args(dtype="int8", qscheme="per_tensor_affine")
     found = {
         "set": set(kinds),
         "default qconfig": dict.fromkeys(kinds, q.default_dynamic_qconfig),
@@ -66,7 +61,7 @@ def by_type(*kinds: type) -> dict[str, dict[str, Any]]:
         "float16 qconfig": dict.fromkeys(kinds, q.float16_dynamic_qconfig),
         "bfloat16 qconfig": dict.fromkeys(kinds, half),
         "own qconfig": dict.fromkeys(kinds, own),
-        "histogram qconfig": dict.fromkeys(kinds, histogram),
+        "histogram qconfig": dict.fromkeys(kinds, q.QConfig(q.PlaceholderObserver, drawn)),
         "float qparams": dict.fromkeys(kinds, q.float_qparams_weight_only_qconfig),
         "scheme": dict.fromkeys(kinds, Scheme()),
     }
@@ -97,7 +92,7 @@ def _seq(*layers: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 
 
 def lin(k: int = 40, n: int = 48, **more: Any) -> Callable[[], nn.Module]:
-    return lambda: nn.Linear(k, n, **more)
+    return partial(nn.Linear, k, n, **more)
 
 
 X = seeded(3, 7, 40)
@@ -127,21 +122,21 @@ def packed(layer: nn.Module, x: Tensor, lengths: Tensor) -> Any:
 STEPS = seeded(6, 3, 24)
 
 
-def states(count: int, size: int = 20, cell: bool = False) -> tuple[Any, ...]:
-    h = seeded(count, 3, size, seed=1, scale=0.5)
+def states(count: int, cell: bool = False) -> tuple[Any, ...]:
+    h = seeded(count, 3, 20, seed=1, scale=0.5)
     return ((h, seeded(count, 3, 20, seed=2, scale=0.5)),) if cell else (h,)
 
 
 def mha(**more: Any) -> Callable[[], nn.Module]:
-    return lambda: nn.MultiheadAttention(32, 4, **more)
+    return partial(nn.MultiheadAttention, 32, 4, **more)
 
 
 def attend(layer: nn.Module, x: Tensor) -> Any:
     return layer(x, x, x)
 
 
-def cross(layer: nn.Module, x: Tensor, k: Tensor, v: Tensor) -> Any:
-    return layer(x, k, v)
+def forward(layer: nn.Module, *args: Any) -> Any:
+    return layer(*args)
 
 
 def masked(layer: nn.Module, x: Tensor) -> Any:
@@ -166,252 +161,211 @@ def conv1d_hf() -> nn.Module:
     return Conv1D(48, 40)
 
 
-SPECS: dict[str, tuple[Make, Mapping[str, Mapping[str, Any]]]] = {
+DEFAULT: dict[str, dict[str, Any]] = {"default": {}}
+ASKED = {"all": OWN["all"]}
+FLOAT16 = {"float16": DTYPES["float16"]}
+ACCURATE = {"int8-accurate": RECIPES["int8-accurate"]}
+INT8 = {"int8": RECIPES["int8"]}
+
+
+def conv2d(*sizes: int, **more: Any) -> Callable[[], nn.Module]:
+    return partial(nn.Conv2d, *sizes, **more)
+
+
+def cast(dtype: torch.dtype) -> Make:
+    return lambda: (filled(nn.Sequential(nn.Linear(40, 48))).to(dtype), (X.to(dtype),))
+
+
+LAYER = partial(nn.TransformerEncoderLayer, 32, 4, 64)
+C3 = conv2d(8, 16, 3)
+CIRCULAR = conv2d(8, 8, 3, padding=1, padding_mode="circular")
+BIAS_KV = mha(batch_first=True, add_bias_kv=True, add_zero_attn=True)
+OTHER_SIZES = mha(batch_first=True, kdim=20, vdim=28)
+KEYS, VALUES = seeded(3, 5, 20, seed=3), seeded(3, 5, 28, seed=4)
+WEIGHTED = partial(nn.EmbeddingBag, 400, 24, mode="sum", include_last_offset=True, padding_idx=0)
+
+
+def bag(mode: str) -> Make:
+    layer = partial(nn.EmbeddingBag, 400, 24, mode=mode)
+    return of(layer, IDS.reshape(-1), OFFSETS, call=lambda m, i, o: m(i, o))
+
+
+Options = Mapping[str, Mapping[str, Any]]
+SPECS: dict[str, tuple[Make, Options]] = {
     "linear": (of(_seq(lin()), X), {**DTYPES, **RECIPES, **OWN, **by_type(nn.Linear)}),
-    "linear itself": (of(lin(), X), {**DTYPES, "int8": RECIPES["int8"]}),
+    "linear itself": (of(lin(), X), {**DTYPES, **INT8}),
     "linear, no bias": (of(_seq(lin(bias=False)), X), {**DTYPES, **OWN}),
-    "linear, odd": (
-        of(_seq(lin(37, 19)), seeded(5, 37)),
-        {"default": {}, "accurate": RECIPES["int8-accurate"]},
-    ),
+    "linear, odd": (of(_seq(lin(37, 19)), seeded(5, 37)), {**DEFAULT, **ACCURATE}),
     "linear, wide": (
         of(_seq(lin(300, 10)), seeded(5, 300)),
-        {"default": {}, **RECIPES, "group 32": OWN["group 32"]},
+        {**DEFAULT, **RECIPES, "group 32": OWN["group 32"]},
     ),
-    "linear, one row": (of(_seq(lin()), seeded(40)), {"default": {}}),
-    "linear, no rows": (of(_seq(lin()), seeded(0, 40)), {"default": {}}),
-    "linear, float16 model": (
-        lambda: (filled(nn.Sequential(nn.Linear(40, 48))).half(), (X.half(),)),
-        {"default": {}, "float16": DTYPES["float16"]},
-    ),
-    "linear, bfloat16 model": (
-        lambda: (filled(nn.Sequential(nn.Linear(40, 48))).bfloat16(), (X.bfloat16(),)),
-        {"default": {}, "float16": DTYPES["float16"]},
-    ),
-    "linear, double model": (
-        lambda: (filled(nn.Sequential(nn.Linear(40, 48))).double(), (X.double(),)),
-        {"default": {}},
-    ),
+    "linear, one row": (of(_seq(lin()), seeded(40)), DEFAULT),
+    "linear, no rows": (of(_seq(lin()), seeded(0, 40)), DEFAULT),
+    "linear, float16 model": (cast(torch.float16), {**DEFAULT, **FLOAT16}),
+    "linear, bfloat16 model": (cast(torch.bfloat16), {**DEFAULT, **FLOAT16}),
+    "linear, double model": (cast(torch.float64), DEFAULT),
     **{
-        f"linear, {name}": (
-            of(_seq(lin(), act, lin(48, 16)), X),
-            {"default": {}, "int8-accurate": RECIPES["int8-accurate"]},
-        )
+        f"linear, {name}": (of(_seq(lin(), act, lin(48, 16)), X), {**DEFAULT, **ACCURATE})
         for name, act in ACTS.items()
     },
-    "linear, norm": (
-        of(_seq(lin(), lambda: nn.LayerNorm(48), lin(48, 16), nn.ReLU), X),
-        {"default": {}},
-    ),
+    "linear, norm": (of(_seq(lin(), partial(nn.LayerNorm, 48), lin(48, 16), nn.ReLU), X), DEFAULT),
     "conv1d": (
-        of(_seq(lambda: nn.Conv1d(8, 16, 3, padding=1)), seeded(2, 8, 20)),
-        {**OWN, **by_type(nn.Conv1d), "int8": RECIPES["int8"], "float16": RECIPES["float16"]},
+        of(_seq(partial(nn.Conv1d, 8, 16, 3, padding=1)), seeded(2, 8, 20)),
+        {**OWN, **by_type(nn.Conv1d), **INT8, "float16": RECIPES["float16"]},
     ),
     "conv1d, strided": (
         of(
-            _seq(lambda: nn.Conv1d(8, 16, 5, stride=2, dilation=2, groups=2, bias=False)),
+            _seq(partial(nn.Conv1d, 8, 16, 5, stride=2, dilation=2, groups=2, bias=False)),
             seeded(2, 8, 30),
         ),
-        {"all": OWN["all"]},
+        ASKED,
     ),
     "conv2d": (
-        of(_seq(lambda: nn.Conv2d(8, 16, 3, padding=1)), IMAGE),
+        of(_seq(conv2d(8, 16, 3, padding=1)), IMAGE),
         {**OWN, **by_type(nn.Conv2d), **RECIPES},
     ),
     "conv2d, strided": (
-        of(_seq(lambda: nn.Conv2d(8, 16, (3, 2), stride=2, dilation=2, padding=1)), IMAGE),
-        {"all": OWN["all"]},
+        of(_seq(partial(nn.Conv2d, 8, 16, (3, 2), stride=2, dilation=2, padding=1)), IMAGE),
+        ASKED,
     ),
     "conv2d, depthwise": (
-        of(_seq(lambda: nn.Conv2d(8, 8, 3, groups=8, padding="same", bias=False)), IMAGE),
-        {"all": OWN["all"], "affine": OWN["affine"]},
+        of(_seq(conv2d(8, 8, 3, groups=8, padding="same", bias=False)), IMAGE),
+        {**ASKED, "affine": OWN["affine"]},
     ),
     "conv2d, mirror": (
-        of(_seq(lambda: nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect")), IMAGE),
-        {"all": OWN["all"]},
+        of(_seq(conv2d(8, 8, 3, padding=1, padding_mode="reflect")), IMAGE),
+        ASKED,
     ),
-    "conv2d, circular": (
-        of(_seq(lambda: nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular")), IMAGE),
-        {"all": OWN["all"]},
-    ),
-    "conv2d, relu, pool": (
-        of(_seq(lambda: nn.Conv2d(8, 16, 3), nn.ReLU, lambda: nn.MaxPool2d(2)), IMAGE),
-        {"all": OWN["all"]},
-    ),
-    "conv2d, norm": (
-        of(_seq(lambda: nn.Conv2d(8, 16, 3), lambda: nn.BatchNorm2d(16), nn.ReLU), IMAGE),
-        {"all": OWN["all"]},
-    ),
-    "conv2d, one image": (of(_seq(lambda: nn.Conv2d(8, 16, 3)), IMAGE[0]), {"all": OWN["all"]}),
-    "conv2d, channels last": (
-        of(_seq(lambda: nn.Conv2d(8, 16, 3)), IMAGE.to(memory_format=torch.channels_last)),
-        {"all": OWN["all"]},
-    ),
+    "conv2d, circular": (of(_seq(CIRCULAR), IMAGE), ASKED),
+    "conv2d, relu, pool": (of(_seq(C3, nn.ReLU, partial(nn.MaxPool2d, 2)), IMAGE), ASKED),
+    "conv2d, norm": (of(_seq(C3, partial(nn.BatchNorm2d, 16), nn.ReLU), IMAGE), ASKED),
+    "conv2d, one image": (of(_seq(C3), IMAGE[0]), ASKED),
+    "conv2d, channels last": (of(_seq(C3), IMAGE.to(memory_format=torch.channels_last)), ASKED),
     "conv3d": (
-        of(_seq(lambda: nn.Conv3d(4, 8, 3)), seeded(1, 4, 5, 5, 5)),
-        {"all": OWN["all"], "by set": {"qconfig_spec": {nn.Conv3d}}},
+        of(_seq(partial(nn.Conv3d, 4, 8, 3)), seeded(1, 4, 5, 5, 5)),
+        {**ASKED, "by set": {"qconfig_spec": {nn.Conv3d}}},
     ),
     "conv transposed": (
-        of(_seq(lambda: nn.ConvTranspose2d(8, 8, 3), lin(12, 8)), IMAGE),
-        {"all": OWN["all"], "default": {}, "by set": {"qconfig_spec": {nn.ConvTranspose2d}}},
+        of(_seq(partial(nn.ConvTranspose2d, 8, 8, 3), lin(12, 8)), IMAGE),
+        {**ASKED, **DEFAULT, "by set": {"qconfig_spec": {nn.ConvTranspose2d}}},
     ),
     "embedding": (
-        of(_seq(lambda: nn.Embedding(400, 24, padding_idx=3)), IDS),
+        of(_seq(partial(nn.Embedding, 400, 24, padding_idx=3)), IDS),
         {**DTYPES, **RECIPES, **OWN, **by_type(nn.Embedding)},
     ),
     "embedding, small": (
-        of(_seq(lambda: nn.Embedding(50, 24)), IDS),
-        {"int8": RECIPES["int8"], "by name": {"qconfig_spec": {"0": Scheme()}}},
+        of(_seq(partial(nn.Embedding, 50, 24)), IDS),
+        {**INT8, "by name": {"qconfig_spec": {"0": Scheme()}}},
     ),
-    "embedding, int32": (of(_seq(lambda: nn.Embedding(400, 24)), IDS.int()), {"all": OWN["all"]}),
-    "embedding, max_norm": (
-        of(_seq(lambda: nn.Embedding(400, 24, max_norm=1.0)), IDS),
-        {"all": OWN["all"]},
+    "embedding, int32": (of(_seq(partial(nn.Embedding, 400, 24)), IDS.int()), ASKED),
+    "embedding, max_norm": (of(_seq(partial(nn.Embedding, 400, 24, max_norm=1.0)), IDS), ASKED),
+    "bag, sum": (
+        bag("sum"),
+        {**ASKED, "quint8": DTYPES["quint8"], **by_type(nn.EmbeddingBag)},
     ),
-    **{
-        f"bag, {mode}": (
-            of(
-                lambda mode=mode: nn.EmbeddingBag(400, 24, mode=mode),
-                IDS.reshape(-1),
-                OFFSETS,
-                call=lambda m, i, o: m(i, o),
-            ),
-            {"all": OWN["all"], "quint8": DTYPES["quint8"], **by_type(nn.EmbeddingBag)}
-            if mode == "sum"
-            else {"all": OWN["all"]},
-        )
-        for mode in ("sum", "mean", "max")
-    },
+    "bag, mean": (bag("mean"), ASKED),
+    "bag, max": (bag("max"), ASKED),
     "bag, weighted": (
         of(
-            lambda: nn.EmbeddingBag(400, 24, mode="sum", include_last_offset=True, padding_idx=0),
+            WEIGHTED,
             IDS.reshape(-1),
             torch.tensor([0, 4, 10]),
             seeded(10),
             call=lambda m, i, o, w: m(i, o, per_sample_weights=w),
         ),
-        {"all": OWN["all"]},
+        ASKED,
     ),
-    "bag, rows": (
-        of(lambda: nn.EmbeddingBag(400, 24), IDS, call=lambda m, i: m(i)),
-        {"all": OWN["all"]},
-    ),
+    "bag, rows": (of(partial(nn.EmbeddingBag, 400, 24), IDS, call=forward), ASKED),
     "mha": (
         of(mha(batch_first=True), A, call=attend),
         {**DTYPES, **RECIPES, **OWN, **by_type(nn.MultiheadAttention)},
     ),
-    "mha, time first": (of(mha(bias=False), A, call=attend), {"default": {}}),
-    "mha, padding": (
-        of(mha(batch_first=True), A, call=masked),
-        {"default": {}, "int8-accurate": RECIPES["int8-accurate"]},
-    ),
-    "mha, causal": (of(mha(batch_first=True), A, call=causal), {"default": {}}),
-    "mha, other sizes": (
-        of(
-            mha(batch_first=True, kdim=20, vdim=28),
-            A,
-            seeded(3, 5, 20, seed=3),
-            seeded(3, 5, 28, seed=4),
-            call=cross,
-        ),
-        {"default": {}},
-    ),
-    "mha, bias of keys": (
-        of(mha(batch_first=True, add_bias_kv=True, add_zero_attn=True), A, call=attend),
-        {"default": {}},
-    ),
+    "mha, time first": (of(mha(bias=False), A, call=attend), DEFAULT),
+    "mha, padding": (of(mha(batch_first=True), A, call=masked), {**DEFAULT, **ACCURATE}),
+    "mha, causal": (of(mha(batch_first=True), A, call=causal), DEFAULT),
+    "mha, other sizes": (of(OTHER_SIZES, A, KEYS, VALUES, call=forward), DEFAULT),
+    "mha, bias of keys": (of(BIAS_KV, A, call=attend), DEFAULT),
     "hf conv1d": (
         of(lambda: nn.Sequential(conv1d_hf()), X),
-        {"default": {}, **RECIPES, "float16 type": DTYPES["float16"]},
+        {**DEFAULT, **RECIPES, "float16 type": DTYPES["float16"]},
     ),
     "transformer encoder layer": (
-        of(lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), A),
-        {"default": {}, **RECIPES},
+        of(partial(LAYER, batch_first=True), A),
+        {**DEFAULT, **RECIPES},
     ),
     "transformer encoder layer, norm first": (
-        of(lambda: nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", norm_first=True), A),
-        {"default": {}},
+        of(partial(LAYER, activation="gelu", norm_first=True), A),
+        DEFAULT,
     ),
     "transformer encoder": (
-        of(
-            lambda: nn.TransformerEncoder(
-                nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2
-            ),
-            A,
-        ),
-        {"default": {}},
+        of(lambda: nn.TransformerEncoder(LAYER(batch_first=True), 2), A),
+        DEFAULT,
     ),
     "transformer": (
         of(lambda: nn.Transformer(32, 4, 1, 1, 64, batch_first=True), A, seeded(3, 4, 32, seed=8)),
-        {"default": {}},
+        DEFAULT,
     ),
     "bilinear": (
-        of(lambda: nn.Bilinear(8, 9, 10), seeded(3, 8), seeded(3, 9, seed=1)),
-        {"default": {}, "int8": RECIPES["int8"], "by set": {"qconfig_spec": {nn.Bilinear}}},
+        of(partial(nn.Bilinear, 8, 9, 10), seeded(3, 8), seeded(3, 9, seed=1)),
+        {**DEFAULT, **INT8, "by set": {"qconfig_spec": {nn.Bilinear}}},
+    ),
+    "lstm, projection": (
+        of(partial(nn.LSTM, 24, 20, proj_size=10, bidirectional=True), STEPS, call=forward),
+        {**DEFAULT, **FLOAT16},
+    ),
+    "rnn, relu": (of(partial(nn.RNN, 24, 20, nonlinearity="relu"), STEPS, call=forward), DEFAULT),
+    "rnn cell, relu": (
+        of(partial(nn.RNNCell, 24, 20, nonlinearity="relu"), STEPS[0], call=forward),
+        DEFAULT,
     ),
 }
-_KINDS: dict[str, type[nn.Module]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-for _name, _kind in _KINDS.items():
-    _cell = _name == "lstm"
-    SPECS[_name] = (
-        of(lambda k=_kind: k(24, 20), STEPS, call=lambda m, x: m(x)),
-        {**DTYPES, **RECIPES, **OWN, **by_type(_kind)},
-    )
-    SPECS[f"{_name}, two both ways"] = (
-        of(
-            lambda k=_kind: k(24, 20, num_layers=2, bidirectional=True),
-            STEPS,
-            *states(4, cell=_cell),
-            call=lambda m, x, s: m(x, s),
+_RECURRENT = {
+    "lstm": (nn.LSTM, nn.LSTMCell),
+    "gru": (nn.GRU, nn.GRUCell),
+    "rnn": (nn.RNN, nn.RNNCell),
+}
+for _name, (_kind, _cell) in _RECURRENT.items():
+    _both = partial(_kind, 24, 20, bidirectional=True)
+    _layer = partial(_kind, 24, 20)
+    _lengths = torch.tensor([6, 2, 4])
+    _plain = partial(_layer, batch_first=True, bias=False)
+    SPECS |= {
+        _name: (
+            of(_layer, STEPS, call=forward),
+            {**DTYPES, **RECIPES, **OWN, **by_type(_kind)},
         ),
-        {"default": {}, "float16": DTYPES["float16"]},
-    )
-    SPECS[f"{_name}, batch first, no bias"] = (
-        of(lambda k=_kind: k(24, 20, batch_first=True, bias=False), STEPS, call=lambda m, x: m(x)),
-        {"default": {}, "int8-accurate": RECIPES["int8-accurate"]},
-    )
-    SPECS[f"{_name}, packed"] = (
-        of(
-            lambda k=_kind: k(24, 20, batch_first=True, bidirectional=True),
-            seeded(3, 6, 24),
-            torch.tensor([6, 2, 4]),
-            call=packed,
+        f"{_name}, two both ways": (
+            of(partial(_both, num_layers=2), STEPS, *states(4, cell=_name == "lstm"), call=forward),
+            {**DEFAULT, **FLOAT16},
         ),
-        {"default": {}},
-    )
-    SPECS[f"{_name}, one sequence"] = (
-        of(lambda k=_kind: k(24, 20), STEPS[:, 0], call=lambda m, x: m(x)),
-        {"default": {}},
-    )
-    _cellk: Any = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}[_name]
-    SPECS[f"{_name} cell"] = (
-        of(lambda k=_cellk: k(24, 20), STEPS[0], call=lambda m, x: m(x)),
-        {**DTYPES, **RECIPES, "affine": OWN["affine"], "7 bits": OWN["7 bits"], **by_type(_cellk)},
-    )
-    SPECS[f"{_name} cell, no bias"] = (
-        of(lambda k=_cellk: k(24, 20, bias=False), STEPS[0], call=lambda m, x: m(x)),
-        {"default": {}},
-    )
-SPECS["lstm, projection"] = (
-    of(lambda: nn.LSTM(24, 20, proj_size=10, bidirectional=True), STEPS, call=lambda m, x: m(x)),
-    {"default": {}, "float16": DTYPES["float16"]},
-)
-SPECS["rnn, relu"] = (
-    of(lambda: nn.RNN(24, 20, nonlinearity="relu"), STEPS, call=lambda m, x: m(x)),
-    {"default": {}},
-)
-SPECS["rnn cell, relu"] = (
-    of(lambda: nn.RNNCell(24, 20, nonlinearity="relu"), STEPS[0], call=lambda m, x: m(x)),
-    {"default": {}},
-)
+        f"{_name}, batch first, no bias": (
+            of(_plain, STEPS, call=forward),
+            {**DEFAULT, **ACCURATE},
+        ),
+        f"{_name}, packed": (
+            of(partial(_both, batch_first=True), seeded(3, 6, 24), _lengths, call=packed),
+            DEFAULT,
+        ),
+        f"{_name}, one sequence": (of(_layer, STEPS[:, 0], call=forward), DEFAULT),
+        f"{_name} cell": (
+            of(partial(_cell, 24, 20), STEPS[0], call=forward),
+            {
+                **DTYPES,
+                **RECIPES,
+                "affine": OWN["affine"],
+                "7 bits": OWN["7 bits"],
+                **by_type(_cell),
+            },
+        ),
+        f"{_name} cell, no bias": (
+            of(partial(_cell, 24, 20, bias=False), STEPS[0], call=forward),
+            DEFAULT,
+        ),
+    }
 
 _SAVED = {"embedding": "all", "conv1d": "all", "conv2d": "all", "bag, sum": "all"}
 CASES: dict[str, Case] = {
-    name: case(
-        make,
-        options,
-        full=("default",) if len(options) > 3 else (),
-        saved=_SAVED.get(name, "default"),
-    )
+    name: case(make, options, saved=_SAVED.get(name, "default"))
     for name, (make, options) in SPECS.items()
 }

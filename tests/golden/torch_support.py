@@ -12,17 +12,8 @@ from torch import Tensor, nn
 
 from octavo.torch import export_onnx, load, quantize_dynamic, report, save
 from tests.golden.corpus import Case
-from tests.golden.facts import (
-    Facts,
-    bits,
-    digest,
-    error_of,
-    file_facts,
-    report_facts,
-    under,
-    values,
-)
-from tests.golden.onnx_runs import brief, ran, session
+from tests.golden.facts import Facts, attempt, bits, digest, report_facts, under, values
+from tests.golden.onnx_runs import ran, session
 
 
 def seeded(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
@@ -57,13 +48,13 @@ def flat(outputs: Any) -> list[Any]:
 def out_facts(outputs: Any) -> Facts:
     """Bits of all, and some values of the first."""
     arrays = flat(outputs)
-    facts: Facts = {"bits": ", ".join(bits(a) for a in arrays)}
+    facts: Facts = {"out bits": ", ".join(bits(a) for a in arrays)}
     if arrays and np.asarray(arrays[0]).dtype.kind == "f":
-        facts["out"] = values(arrays[0], 3)
+        facts["out"] = values(arrays[0])
     return facts
 
 
-def state_facts(model: nn.Module, full: bool = True) -> Facts:
+def state_facts(model: nn.Module) -> Facts:
     """Integers, scales and other buffers by name."""
     facts: Facts = {}
     for name, tensor in model.state_dict().items():
@@ -77,60 +68,45 @@ def state_facts(model: nn.Module, full: bool = True) -> Facts:
 
 
 def model_facts(
-    model: nn.Module, args: Sequence[Any], *, full: bool, kwargs: Mapping[str, Any] | None = None
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> Facts:
     """Report, buffers, how it prints, and outputs."""
     facts: Facts = {}
     try:
-        said = report(model)
+        facts |= report_facts(report(model))
     except Exception as error:  # noqa: BLE001
         facts["report"] = f"{type(error).__name__}: {error}"
-    else:
-        facts |= report_facts(said)
-        for name in ("verified", "needs"):
-            facts.pop(name)
+    for name in ("verified", "needs"):
+        facts.pop(name, None)
     facts |= state_facts(model)
-    facts["printed"] = str(model).splitlines() if full else digest(str(model).encode())
+    facts["printed"] = str(model).splitlines()
     with torch.inference_mode():
-        facts |= out_facts(model(*args, **(kwargs or {})))
-    if full:
-        return facts
-    outs = {name: facts.pop(name) for name in ("bits", "out") if name in facts}
-    return brief(facts) | outs
+        return facts | out_facts(model(*args, **(kwargs or {})))
 
 
 Make = Callable[[], tuple[nn.Module, tuple[Any, ...]]]
 
 
-def quantized(
-    label: str, make: Make, *, full: bool = False, **options: Any
-) -> tuple[Facts, nn.Module | None]:
+def quantized(label: str, make: Make, **options: Any) -> tuple[Facts, nn.Module | None]:
     """Facts of a quantized model, and it."""
-    made: list[nn.Module] = []
     model, args = make()
-    failed = error_of(lambda: made.append(quantize_dynamic(model, **options)))
-    if not made:
+    made, failed = attempt(quantize_dynamic, model, **options)
+    if failed:
         return under(label, {"error": failed}), None
     try:
-        facts = model_facts(made[0], args, full=full)
+        facts = model_facts(made, args)
     except Exception as error:  # noqa: BLE001
         facts = {"call": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-    return under(label, facts), made[0]
+    return under(label, facts), made
 
 
-def case(
-    make: Make,
-    options: Mapping[str, Mapping[str, Any]],
-    *,
-    full: Sequence[str] = (),
-    saved: str = "",
-) -> Case:
+def case(make: Make, options: Mapping[str, Mapping[str, Any]], saved: str = "") -> Case:
     """A model quantized in several ways; one of them saved and loaded as well."""
 
     def run(folder: Path) -> Facts:
         facts: Facts = {}
         for label, said in options.items():
-            more, model = quantized(label, make, full=label in full, **said)
+            more, model = quantized(label, make, **said)
             facts |= more
             if label == saved and model is not None:
                 facts |= under(f"{label} loaded", loaded(model, make, folder))
@@ -142,17 +118,14 @@ def case(
 def loaded(model: nn.Module, make: Make, folder: Path) -> Facts:
     """Saved and loaded again: outputs and buffers."""
     path = folder / "saved.safetensors"
-    failed = error_of(lambda: save(model, path))
-    if failed != "nothing raised":
+    _, failed = attempt(save, model, path)
+    if failed:
         return {"save": failed}
-    again: list[nn.Module] = []
-    failed = error_of(lambda: again.append(load(path, lambda: make()[0])))
-    if not again:
+    again, failed = attempt(load, path, lambda: make()[0])
+    if failed:
         return {"load": failed}
     with torch.inference_mode():
-        facts = out_facts(again[0](*make()[1]))
-    facts["file"] = _header(path)
-    return facts
+        return {**out_facts(again(*make()[1])), "file": _header(path)}
 
 
 def _header(path: Path) -> str:
@@ -169,25 +142,14 @@ def _header(path: Path) -> str:
 
 
 def exported(
-    folder: Path,
-    model: nn.Module,
-    args: tuple[Any, ...],
-    label: str,
-    *,
-    full: bool = False,
-    **options: Any,
+    folder: Path, model: nn.Module, args: tuple[Any, ...], label: str, **options: Any
 ) -> Facts:
     """The ONNX file of a quantized model."""
     path = folder / f"{label.replace(' ', '_')}.onnx"
-    done: list[Any] = []
-    failed = error_of(lambda: done.append(export_onnx(model, args, path, **options)))
-    if not done:
+    said, failed = attempt(export_onnx, model, args, path, **options)
+    if failed:
         return under(label, {"error": failed.splitlines()[0]})
-    said = done[0]
-    facts = file_facts(path)
-    facts["notes"] = list(said.notes)
+    facts: Facts = {"notes": list(said.notes)}
     facts["operators"] = f"{dict(said.operators)}, opset {said.opset}, needs {said.min_onnxruntime}"
-    names = [i.name for i in session(path).get_inputs()]
-    feeds = dict(zip(names, (a for a in flat(args)), strict=False))
-    facts |= ran(path, feeds, exact=options.get("target") == "native")
-    return under(label, facts if full else brief(facts))
+    feeds = dict(zip((i.name for i in session(path).get_inputs()), flat(args), strict=False))
+    return under(label, facts | ran(path, feeds, exact=options.get("target") == "native"))

@@ -10,19 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from octavo.onnx import convert_target, inspect, quantize_dynamic
+from octavo.onnx import inspect
 from tests.golden.corpus import Case, Missing
-from tests.golden.facts import (
-    Facts,
-    conversion_facts,
-    digest,
-    file_facts,
-    inspection_facts,
-    outputs,
-    report_facts,
-    under,
-)
-from tests.golden.onnx_runs import FORMS, brief, session
+from tests.golden.facts import Facts, inspection_facts, under
+from tests.golden.onnx_runs import MAIN, TURNS, converted, quantized, session
 
 Arrays = Mapping[str, Any]
 FEW = 2
@@ -40,37 +31,37 @@ def got(make: Callable[[], Any]) -> Any:
         raise Missing(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
 
-def _minilm() -> tuple[Path, list[Arrays]]:
+def _minilm() -> tuple[Path, Arrays]:
     minilm = _zoo("minilm")
-    return minilm.onnx_path(), [minilm.tokenize(minilm.lee_documents()[:FEW])]
+    return minilm.onnx_path(), minilm.tokenize(minilm.lee_documents()[:FEW])
 
 
-def _minilm_export(exporter: str) -> tuple[Path, list[Arrays]]:
+def _minilm_export(exporter: str) -> tuple[Path, Arrays]:
     return _zoo("minilm_export").onnx_path(exporter), _minilm()[1]
 
 
-def _magika() -> tuple[Path, list[Arrays]]:
+def _magika() -> tuple[Path, Arrays]:
     magika = _zoo("magika")
     known = [file.path for file in magika.known_files()[:40:10]]
-    return magika.model_path(), [{"bytes": magika.features(known)}]
+    return magika.model_path(), {"bytes": magika.features(known)}
 
 
-def _dnsmos() -> tuple[Path, list[Arrays]]:
+def _dnsmos() -> tuple[Path, Arrays]:
     dnsmos = _zoo("dnsmos")
-    return dnsmos.model_path(), [{"input_1": dnsmos.clips(1)}]
+    return dnsmos.model_path(), {"input_1": dnsmos.clips(1)}
 
 
-def _ocr() -> tuple[Path, list[Arrays]]:
+def _ocr() -> tuple[Path, Arrays]:
     ocr = _zoo("nano_ocr")
-    return ocr.onnx_path(), [{"images": ocr.images(FEW).numpy()}]
+    return ocr.onnx_path(), {"images": ocr.images(FEW).numpy()}
 
 
-def _fashion() -> tuple[Path, list[Arrays]]:
+def _fashion() -> tuple[Path, Arrays]:
     fashion = _zoo("fashion_mnist")
-    return fashion.onnx_path(), [{"images": fashion.images()[:4]}]
+    return fashion.onnx_path(), {"images": fashion.images()[:4]}
 
 
-def _silero(form: str) -> tuple[Path, list[Arrays]]:
+def _silero(form: str) -> tuple[Path, Arrays]:
     silero = _zoo("silero")
     path = {**silero.forms(), **silero.more_forms()}[form]
     random = np.random.default_rng(0)
@@ -78,55 +69,30 @@ def _silero(form: str) -> tuple[Path, list[Arrays]]:
     names = {i.name for i in session(path).get_inputs()}
     if "h" in names:
         zero = np.zeros((1, 1, 128), np.float32)
-        return path, [{"input": frames, "h": zero, "c": zero}]
+        return path, {"input": frames, "h": zero, "c": zero}
     rate = {"sr": np.array(16_000, np.int64)} if "sr" in names else {}
     state = np.zeros((2, 1, 128), np.float32)
-    return path, [{"input": frames[i : i + 1], "state": state, **rate} for i in range(2)]
+    return path, {"input": frames[:1], "state": state, **rate}
 
 
-def onnx_model(find: Callable[[], tuple[Path, list[Arrays]]], forms: tuple[str, ...]) -> Case:
-    """A model in several forms, and each of the main ones for the other target."""
+def onnx_model(find: Callable[[], tuple[Path, Arrays]], more: tuple[str, ...]) -> Case:
+    """A model in the main forms and `more`, and each of the main ones for the other target."""
 
     def run(folder: Path) -> Facts:
         source, feeds = got(find)
         facts: Facts = {}
-        for target in ("portable", "native"):
-            found = inspection_facts(inspect(source, target=target))
-            facts[f"{target}: inspected"] = digest(
-                "\n".join(f"{k} {v}" for k, v in found.items()).encode()
-            )
-        for form in forms:
-            path = folder / f"{form}.onnx"
-            options = FORMS[form]
-            said = report_facts(quantize_dynamic(source, path, verify=form == "native", **options))
+        for target in MAIN:
+            facts |= under(f"{target} inspected", inspection_facts(inspect(source, target=target)))
+        for form in (*MAIN, *more):
+            found = quantized(folder, (source, feeds), form, verify=form == "native")
             # How many runs fit into the check's seconds follows the machine's load.
-            said["verified"] = str(said["verified"]).partition(",")[0]
-            exact = options.get("target") == "native"
-            facts |= under(
-                form, brief({**said, **file_facts(path), **_outputs(path, feeds, exact)})
-            )
-        for form, to in (("portable", "native"), ("native", "portable")):
-            path = folder / f"turned_{to}.onnx"
-            done = convert_target(folder / f"{form}.onnx", path, to=to, verify=False)
-            found = {
-                **conversion_facts(done),
-                **file_facts(path),
-                **_outputs(path, feeds, to == "native"),
-            }
-            facts |= under(f"{form} to {to}", brief(found))
+            verified = f"{form}: verified"
+            facts |= {**found, verified: str(found[verified]).partition(",")[0]}
+        for source_form, to in TURNS:
+            facts |= converted(folder, feeds, source_form, to)
         return facts
 
     return run
-
-
-def _outputs(path: Path, feeds: list[Arrays], exact: bool) -> Facts:
-    opened = session(path)
-    names = [o.name for o in opened.get_outputs()]
-    facts: Facts = {}
-    for i, feed in enumerate(feeds):
-        found = outputs([f"{n}{i or ''}" for n in names], opened.run(None, dict(feed)), exact=exact)
-        facts |= found
-    return facts
 
 
 def _torch(name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -134,7 +100,7 @@ def _torch(name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
     if name == "minilm":
         model = _zoo("minilm_export").torch_model()
-        feed = {k: torch.from_numpy(np.asarray(v)) for k, v in _minilm()[1][0].items()}
+        feed = {k: torch.from_numpy(np.asarray(v)) for k, v in _minilm()[1].items()}
         return model, (), feed
     if name == "g2p":
         g2p = _zoo("g2p")
@@ -155,54 +121,34 @@ def torch_model(name: str) -> Case:
 
         model, args, kwargs = got(partial(_torch, name))
         facts: Facts = {}
-        for label, said in {
-            "default": {},
-            "int8-accurate": {"recipe": "int8-accurate"},
-            "all": {"recipe": Recipe("all", Scheme())},
-        }.items():
-            found = model_facts(
-                quantize(model, allow_nothing=True, **said), args, full=False, kwargs=kwargs
-            )
-            facts |= under(label, found)
+        recipes = {
+            "default": None,
+            "int8-accurate": "int8-accurate",
+            "all": Recipe("all", Scheme()),
+        }
+        for label, recipe in recipes.items():
+            made = quantize(model, recipe=recipe, allow_nothing=True)
+            facts |= under(label, model_facts(made, args, kwargs))
         return facts
 
     return run
 
 
-FOUND: dict[str, Callable[[], tuple[Path, list[Arrays]]]] = {
-    "minilm": _minilm,
-    "minilm by dynamo": partial(_minilm_export, "dynamo"),
-    "minilm by torchscript": partial(_minilm_export, "torchscript"),
-    "magika": _magika,
-    "dnsmos": _dnsmos,
-    "ocr": _ocr,
-    "fashion": _fashion,
-    **{
-        f"silero {form}": partial(_silero, form)
-        for form in ("initializers", "slice_concat", "inside_if", "outer_scope", "gemm")
-    },
+FOUND: dict[str, tuple[Callable[[], tuple[Path, Arrays]], tuple[str, ...]]] = {
+    "minilm": (_minilm, ("per-tensor", "accurate", "accurate native")),
+    "minilm by dynamo": (partial(_minilm_export, "dynamo"), ()),
+    "minilm by torchscript": (partial(_minilm_export, "torchscript"), ("any",)),
+    "magika": (_magika, ("accurate native", "block")),
+    "dnsmos": (_dnsmos, ()),
+    "ocr": (_ocr, ("per-tensor",)),
+    "fashion": (_fashion, ("any",)),
+    "silero initializers": (partial(_silero, "initializers"), ("accurate",)),
+    "silero slice_concat": (partial(_silero, "slice_concat"), ()),
+    "silero inside_if": (partial(_silero, "inside_if"), ("per-tensor",)),
+    "silero outer_scope": (partial(_silero, "outer_scope"), ()),
+    "silero gemm": (partial(_silero, "gemm"), ("qdq",)),
 }
 CASES: dict[str, Case] = {
-    **{
-        name: onnx_model(find, ("portable", "native", *more))
-        for (name, find), more in zip(
-            FOUND.items(),
-            (
-                ("per-tensor", "accurate", "accurate native"),
-                (),
-                ("any",),
-                ("accurate native", "block"),
-                (),
-                ("per-tensor",),
-                ("any",),
-                ("accurate",),
-                (),
-                ("per-tensor",),
-                (),
-                ("qdq",),
-            ),
-            strict=True,
-        )
-    },
+    **{name: onnx_model(find, more) for name, (find, more) in FOUND.items()},
     **{f"torch {name}": torch_model(name) for name in ("minilm", "g2p", "ocr", "fashion")},
 }
