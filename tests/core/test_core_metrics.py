@@ -84,7 +84,7 @@ def test_agreement_of_rows_and_of_elements() -> None:
     assert same.share is None
     same.add(np.array([[1.0, 2.0], [4.0, 3.0]]), np.array([[1.0, 5.0], [3.0, 4.0]]))
     assert (same.rows, same.same) == (2, 1)
-    same.add(np.array([[1.0, 2.0]]), np.array([[np.nan, 2.0]]))
+    same.add(np.array([[2.0, 1.0]]), np.array([[np.nan, 2.0]]))
     same.add(np.array([[2.0, 1.0]]), np.array([[np.nan, 1.0]]))  # argmax takes NaN for the largest
     assert (same.rows, same.same) == (4, 1)
     labels = Agreement()

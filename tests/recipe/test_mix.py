@@ -66,15 +66,9 @@ def test_layers_that_share_weights_lose_together() -> None:
 
 
 def test_sensitive_layers_get_the_bits() -> None:
-    decisions = plan(
-        LAYERS,
-        _recipe(
-            bits=4.9, sensitivities={name: 50.0 if name == "layers.2.v" else 1.0 for name in NAMES}
-        ),
-    )
-    eight = [
-        d.layer.name for d in decisions if d.scheme.weight and d.scheme.weight.qtype is QType.INT8
-    ]
+    losses = {name: 50.0 if name == "layers.2.v" else 1.0 for name in NAMES}
+    decisions = plan(LAYERS, _recipe(bits=4.9, sensitivities=losses))
+    eight = [d.layer.name for d in decisions if _bits([d]) > 8]
     assert "layers.2.v" in eight
     assert len(eight) < 4
 
@@ -91,6 +85,14 @@ def test_layers_that_share_weights_are_held_alike_and_counted_once() -> None:
     table, head = plan(tied, _recipe(size=4096 * 64 * 6 // 8))
     assert table.scheme.weight == head.scheme.weight
     assert _bits([head]) <= 6
+
+
+def test_losses_of_layers_that_share_weights_are_added() -> None:
+    layers = [_linear("table", shares=("head",)), _linear("head", shares=("table",))]
+    losses = {"table": 3.0, "head": 3.0, "other": 5.0}
+    recipe = _recipe(bits=7.0, sensitivities=losses)
+    table, _, other = plan([*layers, _linear("other")], recipe)
+    assert _bits([table]) > 8 > _bits([other])
 
 
 def test_a_size_counts_layers_left_float() -> None:
@@ -138,11 +140,6 @@ def test_a_default_without_integers_has_no_mix(default: str) -> None:
         Recipe.from_dict({"base": "int4-mixed", "default": default})
 
 
-def test_too_few_bits_are_refused_with_what_is_needed() -> None:
-    with pytest.raises(RecipeError, match=r"bits 3\.0: these layers take 4\.\d a weight or more"):
-        plan(LAYERS, _recipe(bits=3.0))
-
-
 @pytest.mark.parametrize(
     ("mix", "said"),
     [
@@ -157,6 +154,8 @@ def test_too_few_bits_are_refused_with_what_is_needed() -> None:
 def test_bad_mixes_are_refused(mix: dict[str, object], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         Recipe.from_dict({"base": "int4-mixed", "mix": mix})
+    with pytest.raises(RecipeError, match=r"bits 3\.0: these layers take 4\.\d a weight or more"):
+        plan(LAYERS, _recipe(bits=3.0))
 
 
 def test_the_preset_never_refuses() -> None:
