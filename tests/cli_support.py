@@ -1,12 +1,11 @@
-"""What tests of the command line share: a report, a quantized file, the command and a process."""
+"""What tests of the command line share: a report, a front end, the command, a file."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
-import subprocess
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import octavo.onnx
 from benchmarks.variants import quiet
-from octavo.cli import main
-from octavo.recipe import PRESETS, Kind, Layer, LayerOutcome, Report, Scheme, Verification
+from octavo.cli import evidence, main
+from octavo.onnx.bench import BenchFile
+from octavo.recipe import (
+    PRESETS,
+    Kind,
+    Layer,
+    LayerOutcome,
+    Recipe,
+    Report,
+    Scheme,
+    Verification,
+)
 
 LAYER = Layer("/fc/MatMul", Kind.LINEAR, "MatMul", (("w", (384, 384)),), 589_824, 147_456)
 REPORT = Report(
@@ -35,14 +45,44 @@ REPORT = Report(
     verification=Verification("passed", "made up", 1, 0.001, 0.001, 0.1),
     seconds=0.5,
 )
-ESCAPE = "\x1b"
+
+
+class FrontEnd:
+    """Stands for `octavo.onnx.quantize_dynamic`: remembers its arguments and does what `does` does.
+
+    `does` takes the recipe, and raises what the conversion shall.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.model: Any = None
+        self.output: Any = None
+        self.options: dict[str, Any] = {}
+        self.recipes: list[Recipe] = []
+        self.does: Callable[[Recipe], object] = lambda recipe: None
+        monkeypatch.setitem(vars(octavo.onnx), "quantize_dynamic", self)
+
+    def __call__(self, model: Any, output: Any, **options: Any) -> Report:
+        self.model, self.output, self.options = model, output, options
+        self.recipes.append(options["recipe"])
+        self.does(options["recipe"])
+        return REPORT
 
 
 def run(*arguments: str) -> int:
+    """The exit code of the command line in this process."""
     with pytest.raises(SystemExit) as exit_:
         main(arguments)
     code = exit_.value.code
     return 0 if code is None else int(code)
+
+
+def printed(
+    capsys: pytest.CaptureFixture[str], *arguments: str, codes: Sequence[int] = (0,)
+) -> Any:
+    """What a command that ends with one of `codes` prints with --json."""
+    capsys.readouterr()
+    assert run(*arguments, "--json") in codes
+    return json.loads(capsys.readouterr().out)
 
 
 def in_this_process(function: Callable[..., Any], **arguments: Any) -> Any:
@@ -52,6 +92,14 @@ def in_this_process(function: Callable[..., Any], **arguments: Any) -> Any:
     """
     with contextlib.redirect_stdout(io.StringIO()), quiet():
         return function(**arguments)
+
+
+def shorten_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pages and searches measure takes no time to speak of, and none of it a process."""
+    monkeypatch.setattr(evidence, "SECONDS", 0.2)
+    monkeypatch.setattr("octavo.tune.contest.SECONDS", 0.2)
+    monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1_234_567)
+    monkeypatch.setattr("octavo.onnx.bench.call", in_this_process)
 
 
 def int8_model(path: Path, **said: str) -> Path:
@@ -66,24 +114,3 @@ def int8_model(path: Path, **said: str) -> Path:
     helper.set_model_props(model, {f"octavo.{key}": value for key, value in said.items()})
     onnx.save(model, path)
     return path
-
-
-def environment(**more: str) -> dict[str, str]:
-    """This one, with a terminal that has colours and a size of its own, and nothing to say more."""
-    drop = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM")
-    kept = {key: value for key, value in os.environ.items() if key not in drop}
-    return {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(Path(__file__).parents[1]), **more}
-
-
-def piped(
-    arguments: list[str], cwd: Path, stdout: int = subprocess.PIPE, **env: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        arguments,
-        check=False,
-        cwd=cwd,
-        env=environment(**env),
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,16 +13,16 @@ import pytest
 from onnx import helper
 
 from octavo.cli import bench as cli_bench
-from octavo.cli import main
 from octavo.cli.bench_models import feeds
 from octavo.core import ort_library
 from octavo.core.feeds import batch, shape_text
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
 from tests import graphs
+from tests.cli_support import printed, run
 from tests.graphs import F32, build, mlp, normal, save, snapshot
 
-SHORT = ("--seconds", "0.3")
+SHORT = ("--seconds", "0.1")
 SHAPE = ("--shape", "x=4x32")
 
 
@@ -54,23 +51,9 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1)
 
 
-def exits(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(("bench", *arguments))
-    return int(ended.value.code or 0)
-
-
 def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert exits(*arguments, "--json", *SHORT) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = printed(capsys, "bench", *arguments, *SHORT)
     return found
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert exits(*arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    return said.err
 
 
 def test_float_portable_native_and_onnxruntime(
@@ -113,7 +96,7 @@ def test_a_plot_holds_each_model_and_stdout_the_result_alone(
     plot = tmp_path / "speed.svg"
     plot.write_text("an older one")
     names = ("float.onnx", "portable.onnx")
-    assert exits(*names, *SHAPE, *SHORT, "--json", "--plot", str(plot)) == 0
+    assert run("bench", *names, *SHAPE, *SHORT, "--json", "--plot", str(plot)) == 0
     out, err = capsys.readouterr()
     assert [row["b"] for row in json.loads(out)["rows"]] == ["portable.onnx"]
     assert f"{plot} is written" in err
@@ -135,50 +118,18 @@ def test_more_work_is_slower(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert note.endswith("it is timed on inputs of its own: x=8x128")
 
 
-@pytest.mark.usefixtures("no_memory")
-def test_one_file_twice_and_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = data(capsys, "float.onnx", "float.onnx")
-    (row,) = found["rows"]
-    assert (row["a"], row["b"], row["threads"]) == ("float.onnx", "float.onnx (2)", None)
-    alone = data(capsys, "float.onnx")
-    assert alone["rows"] == []
-    assert alone["models"][0]["seconds"] > 0
-
-
 def test_the_time_it_took_is_that_of_timing_alone(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object) -> int:
-        time.sleep(0.5)
+        time.sleep(0.2)
         return 1
 
     monkeypatch.setattr(BenchFile, "peak_memory", slow)
     start = time.perf_counter()
     found = data(capsys, "float.onnx")
     assert "processor" in found["machine"]
-    assert 0 < found["seconds"] < time.perf_counter() - start - 0.5
-
-
-def test_piped_output_is_plain(folder: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", "from octavo.cli import main; main()", "bench"),
-            *("float.onnx", "portable.onnx", *SHAPE, "--threads", "1", *SHORT),
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == "inputs x=4x32, 1 thread"
-    assert lines[1].split() == ["model", "latency", "spread", "per", "s", "load", "memory", "size"]
-    assert lines[2].startswith("float.onnx ")
-    assert "\x1b" not in done.stdout
-
-
-# --- what fails ---
+    assert 0 < found["seconds"] < time.perf_counter() - start - 0.2
 
 
 @pytest.mark.parametrize(
@@ -214,45 +165,23 @@ def test_what_onnxruntime_does_not_quantize_is_said(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--shape", "ids=1x8"), r"ids.*no such input.*Known: x"),
-        (("--shape", "x=1x9"), "x.*does not fit the model's"),
-        (("--shape", "x:1"), r"is not NAME=SIZExSIZE"),
-        (("--threads", "0"), r"--threads '0': give numbers above 0"),
-        (("--threads", "1;2"), r"--threads '1;2': give numbers above 0 with commas, such as 1,2"),
-        (("--seconds", "0"), r"--seconds 0: give a number above 0"),
-        (("--seconds", "inf"), r"--seconds inf: give a number above 0"),
-        (("--against", "openvino"), r"--against.*openvino.*ort"),
-        (("package.models:build",), r"names a PyTorch model.*octavo\.measure\.bench"),
-    ],
+    "option", [("--threads", "0"), ("--seconds", "inf")], ids=lambda option: option[0]
 )
-def test_wrong_options(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+def test_numbers_are_above_0_and_finite(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
 ) -> None:
-    said = refused(capsys, "float.onnx", *arguments)
-    assert re.search(message, " ".join(said.split())), said
-    assert "Traceback" not in said
-
-
-def test_no_model_and_a_missing_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exits() == 2
-    capsys.readouterr()
-    assert exits("float.onnx", "absent.onnx") == 3
-    assert "absent.onnx does not exist" in capsys.readouterr().err
-    (folder / "text.onnx").write_text("not a model")
-    assert exits("text.onnx") == 3
-    assert "text.onnx is not an ONNX model" in capsys.readouterr().err
+    assert run("bench", "float.onnx", *option) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and " ".join(option) in err.replace("'", "")
 
 
 def test_a_native_file_without_its_library(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ort_library, "LIBRARY", "libmissing.so")
-    assert exits("float.onnx", "native.onnx", *SHAPE) == 3
+    assert run("bench", "float.onnx", "native.onnx", *SHAPE) == 3
     said = capsys.readouterr().err
-    assert "native.onnx: " in said
-    assert "libmissing.so is missing: octavo is not installed whole" in said
+    assert "native.onnx: " in said and "libmissing.so is missing" in said
 
 
 def test_memory_that_cannot_be_measured_is_a_note(
@@ -263,12 +192,8 @@ def test_memory_that_cannot_be_measured_is_a_note(
     monkeypatch.setattr(fresh_process, "_STATUS", folder / "absent")
     found = data(capsys, "float.onnx")
     assert found["models"][0]["peak_memory"] is None
-    assert found["notes"] == [
-        "peak memory is not known: peak memory is read from /proc, which only Linux has"
-    ]
-
-
-# --- the parts ---
+    (note,) = found["notes"]
+    assert note.startswith("peak memory is not known")
 
 
 def test_all_files_get_the_same_inputs(folder: Path) -> None:
@@ -296,9 +221,13 @@ def test_two_inputs_of_one_shape(folder: Path, capsys: pytest.CaptureFixture[str
     inputs = [("a", F32, ["n", 8]), ("b", F32, ["n", 8])]
     model = build(node, inputs, [("y", F32, ["n", 8])], {"w": normal(8, 8)})
     save(model, folder / "two.onnx")
-    assert data(capsys, "two.onnx", "two.onnx")["rows"][0]["shape"] == "a=8x8,b=8x8"
     asked = data(capsys, "two.onnx", "two.onnx", "--shape", "a=5x8,b=5x8")
     assert asked["rows"][0]["shape"] == "a=5x8,b=5x8"
+    assert asked["rows"][0]["b"] == "two.onnx (2)"
+    alone = data(capsys, "two.onnx")
+    assert alone["rows"] == []
+    assert alone["models"][0]["shape"] == "a=8x8,b=8x8"
+    assert alone["models"][0]["threads"] is None
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import octavo.onnx
-from octavo.cli import main
+from tests.cli_support import printed, run
 from tests.graphs import mlp, normal, save
 
 FACTORY = """
@@ -27,80 +26,46 @@ FACTORY = """
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with m.onnx and what both targets make of it."""
-    monkeypatch.chdir(tmp_path)
-    save(mlp(3, 64), Path("m.onnx"))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """m.onnx and what both targets make of it."""
+    made = tmp_path_factory.mktemp("compare")
+    model = save(mlp(3, 64), made / "m.onnx")
     for target in ("portable", "native"):
-        octavo.onnx.quantize_dynamic("m.onnx", f"{target}.onnx", target=target)
-    return tmp_path
+        octavo.onnx.quantize_dynamic(model, made / f"{target}.onnx", target=target, verify=False)
+    return made
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-    code = exit_.value.code
-    return 0 if code is None else int(code)
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
 
 
-@pytest.mark.parametrize("target", ["portable", "native"])
-def test_a_page_and_json(target: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.savez("data.npz", x=normal(5, 64))
-    assert run("compare", "m.onnx", f"{target}.onnx", "--inputs", "data.npz") == 0
+def test_a_page_and_json(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(tmp_path / "data.npz")
+    np.savez(data, x=normal(5, 64))
+    compare = ("compare", "m.onnx", "portable.onnx", "--inputs", data)
+    assert run(*compare) == 0
     out, err = capsys.readouterr()
-    assert out.startswith(f"m.onnx and {target}.onnx, target {target}\n1 run on inputs given\n")
+    assert out.startswith("m.onnx and portable.onnx, target portable\n1 run on inputs given\n")
     assert "Quantized layers: 3\n" in out
     assert "\x1b" not in out and err == ""
-    assert run("compare", "m.onnx", f"{target}.onnx", "--inputs", "data.npz", "--json") == 0
-    data = json.loads(capsys.readouterr().out)
-    assert sorted(layer["name"] for layer in data["layers"]) == ["layer0", "layer1", "layer2"]
-    found = octavo.onnx.compare("m.onnx", f"{target}.onnx", "data.npz")
-    assert data == json.loads(found.to_json())
+    found = printed(capsys, *compare)
+    assert sorted(layer["name"] for layer in found["layers"]) == ["layer0", "layer1", "layer2"]
+    assert found == json.loads(octavo.onnx.compare("m.onnx", "portable.onnx", data).to_json())
 
 
-def test_a_plot_shows_outputs_and_layers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("compare", "m.onnx", "native.onnx", "--plot", "error.svg") == 0
+def test_a_plot_shows_outputs_and_layers(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    svg, png = tmp_path / "error.svg", tmp_path / "error.PNG"
+    assert run("compare", "m.onnx", "native.onnx", "--plot", str(svg)) == 0
     assert "error.svg is written" in capsys.readouterr().err
     for name in ("y", "layer0", "layer1", "layer2"):
-        assert f">{name}<" in Path("error.svg").read_text("utf-8")
-    assert run("compare", "m.onnx", "native.onnx", "--plot", "error.PNG") == 0
-    assert Path("error.PNG").read_bytes().startswith(b"\x89PNG")
-
-
-def test_help_loads_neither_numpy_nor_matplotlib() -> None:
-    code = (
-        "import sys\nfrom octavo.cli import main\n"
-        "try:\n    main(['bench', '--help'])\n"
-        "finally:\n    print(sorted({'numpy', 'matplotlib'} & {*sys.modules}), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["m.onnx", "gone.onnx"], 3, "gone.onnx does not exist"),
-        (["native.onnx", "m.onnx"], 3, "native.onnx holds quantized layers"),
-        (["m.onnx", "m.onnx"], 3, "m.onnx holds no quantized layers"),
-        (["m.onnx", "native.onnx", "--inputs", "gone.npz"], 2, "gone.npz: no such file"),
-        (["m.onnx", "m.safetensors"], 2, "or its checkpoint's folder, not m.onnx"),
-        (["models:make", "native.onnx"], 2, "models:make is a PyTorch model and native.onnx"),
-    ],
-)
-def test_errors_are_one_line_and_a_code(
-    arguments: list[str],
-    code: int,
-    said: str,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run("compare", *arguments) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ") and err.count("\n") == 1
-    assert said in err
+        assert f">{name}<" in svg.read_text("utf-8")
+    assert run("compare", "m.onnx", "native.onnx", "--plot", str(png)) == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
 
 
 def test_pytorch_models(
@@ -123,16 +88,9 @@ def test_pytorch_models(
         Path("two.jsonl").write_text(
             "\n".join(json.dumps({"0": normal(2, 32, seed=i).tolist()}) for i in (1, 2))
         )
-        assert run("compare", *names, "--inputs", "two.jsonl", "--json") == 0
-        data = json.loads(capsys.readouterr().out)
+        data = printed(capsys, "compare", *names, "--inputs", "two.jsonl")
         assert (data["runs"], data["inputs"]) == (2, "given")
         values = {layer["name"]: layer["alone"]["values"] for layer in data["layers"]}
         assert values == {"0": 4 * 64, "2": 4 * 10}
-        np.savez("bad.npz", data=np.ones((2, 32)))
-        assert run("compare", *names, "--inputs", "bad.npz") == 2
-        assert "forward has no input 'data'" in capsys.readouterr().err
-        Path("list.jsonl").write_text("[1, 2]")
-        assert run("compare", *names, "--inputs", "list.jsonl") == 2
-        assert "a run maps names of inputs to arrays" in capsys.readouterr().err
     finally:
         sys.modules.pop("models_to_compare", None)

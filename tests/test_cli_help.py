@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import typer
 
-from octavo.cli import checkpoints, main, torch_models
+from octavo.cli import checkpoints, torch_models
 from octavo.cli.commands import EXAMPLES, app
 from octavo.cli.options import To
 from octavo.errors import OptionError
+from tests.cli_support import run
 
 ROOT = Path(__file__).parents[1]
 PROGRAM: Any = typer.main.get_command(app)  # not the one that main keeps
@@ -27,31 +28,22 @@ EVERY = [pytest.param(name, id=name or "octavo") for name in ("", *COMMANDS)]
 
 
 def helped(capsys: pytest.CaptureFixture[str], command: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([*filter(None, [command]), "--help"])
-    assert not ended.value.code
+    assert run(*filter(None, [command]), "--help") == 0
     out, err = capsys.readouterr()
     assert err == ""
     return out
 
 
 @pytest.mark.parametrize("command", EVERY)
-def test_a_help_fits_80_columns_and_is_plain(
+def test_a_help_is_plain_within_80_columns_and_has_examples(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
+    """And it says where output goes."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
     text = helped(capsys, command)
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
-
-
-@pytest.mark.parametrize("command", EVERY)
-def test_a_help_has_examples_and_says_where_its_output_goes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    text = helped(capsys, command)
     assert "stdout" in text.partition("Options:")[0]
     shown = re.findall(r"^    (octavo .*)$", text.partition("Examples:")[2], re.MULTILINE)
     assert tuple(shown) == EXAMPLES[command]
@@ -68,21 +60,16 @@ def test_a_narrow_terminal_gets_the_whole_help(
         assert parameter.opts[0].lstrip("-") in text or parameter.metavar in text
 
 
-def parameters() -> Iterator[Any]:
+def test_every_parameter_is_explained() -> None:
+    """In sentences; an option that takes a value and may be left out says what holds then."""
     for name, command in COMMANDS.items():
         for parameter in command.params:
-            yield pytest.param(parameter, id=f"{name} {parameter.opts[0]}")
-
-
-@pytest.mark.parametrize("parameter", [*parameters()])
-def test_a_parameter_is_explained(parameter: Any) -> None:
-    """In sentences; an option that takes a value and may be left out says what holds then."""
-    text = parameter.help
-    assert text and text.strip().endswith((".", ")"))
-    takes_value = parameter.opts[0].startswith("-") and not parameter.is_flag
-    if takes_value and not parameter.required:
-        shown = parameter.show_default and parameter.default not in (None, [], ())
-        assert shown or "Default:" in text or "Needed:" in text
+            named, text = f"{name} {parameter.opts[0]}", parameter.help
+            assert text and text.strip().endswith((".", ")")), named
+            takes_value = parameter.opts[0].startswith("-") and not parameter.is_flag
+            if takes_value and not parameter.required:
+                shown = parameter.show_default and parameter.default not in (None, [], ())
+                assert shown or "Default:" in text or "Needed:" in text, named
 
 
 def test_options_of_one_name_take_the_same() -> None:
@@ -157,15 +144,6 @@ def test_options_that_are_named_exist(path: Path) -> None:
         option for command in COMMANDS.values() for parameter in command.params
         for option in (*parameter.opts, *parameter.secondary_opts)
     }  # fmt: skip
-    others = {
-        "--torch",
-        "--onnx",
-        "--quick",
-        "--only",
-        "--into",
-        "--for",
-        "--config",
-        "--isa",
-    }  # of benchmarks
+    of_benchmarks = set("--torch --onnx --quick --only --into --for --config --isa".split())
     named = set(re.findall(r"`(--[a-z0-9-]+)", path.read_text()))
-    assert named - others <= known | {"--version", "--help"}
+    assert named - of_benchmarks <= known | {"--version", "--help"}

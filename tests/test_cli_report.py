@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import sys
 import textwrap
 from dataclasses import replace
@@ -17,14 +18,12 @@ import pytest
 from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
-from octavo.cli import evidence, main
-from octavo.onnx import bench
-from octavo.onnx.bench import BenchFile
 from octavo.onnx.read.stored_report import stored_report
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
-from tests.cli_support import in_this_process
-from tests.graphs import mlp, save
+from octavo.tune.runners import InProcess
+from tests.cli_support import printed, run, shorten_measurements
+from tests.graphs import mlp, normal, save
 
 FACTORY = """
     import torch
@@ -40,85 +39,89 @@ model: {name: m, framework: onnxrt_integerops}
 quantization: {approach: post_training_dynamic_quant}
 tuning: {exit_policy: {max_trials: 2}}
 """
-BRIEF = ("--seconds", "0.2")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """m.onnx and m.int8.onnx, of which one layer is left float."""
+    made = tmp_path_factory.mktemp("report")
+    model = save(mlp(3, 64), made / "m.onnx")
+    options: dict[str, Any] = {"nodes_to_exclude": ["layer1"], "verify": False}
+    octavo.onnx.quantize_dynamic(model, made / "m.int8.onnx", **options)
+    return made
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with m.onnx and m.int8.onnx, of which one layer is left float."""
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with both models."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evidence, "SECONDS", 0.2)
-    # Processes of their own, which tests/test_cli_bench.py starts.
-    monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1)
-    monkeypatch.setattr(bench, "call", in_this_process)
-    save(mlp(3, 64), Path("m.onnx"))
-    octavo.onnx.quantize_dynamic("m.onnx", "m.int8.onnx", nodes_to_exclude=["layer1"])
+    shorten_measurements(monkeypatch)
+    for path in made.iterdir():
+        shutil.copy(path, tmp_path)
     return tmp_path
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-    code = exit_.value.code
-    return 0 if code is None else int(code)
+def reported(*options: str, models: tuple[str, str] = ("m.onnx", "m.int8.onnx")) -> Any:
+    """The data in the page of `octavo report`."""
+    assert run("report", *models, "--html", "page.html", "--seconds", "0.2", *options) == 0
+    return data_of("page.html")
 
 
-def data_of(page: str | Path) -> dict[str, Any]:
+def quantized(*options: str) -> Any:
+    """The data in the page that `octavo quantize` writes."""
+    assert run("quantize", "m.onnx", "-o", "again.onnx", "--report", "page.html", *options) == 0
+    return data_of("page.html")
+
+
+def data_of(page: str) -> Any:
     text = Path(page).read_text("utf-8")
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     assert found is not None
-    data: dict[str, Any] = json.loads(found[1])
-    return data
+    return json.loads(found[1])
 
 
-def test_a_file_says_itself_what_became_of_its_layers(folder: Path) -> None:
-    assert run("report", "m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF) == 0
-    data = data_of("page.html")
+def test_the_page_of_a_file_tells_its_layers_and_times_and_compares_all_models(
+    folder: Path,
+) -> None:
+    data = reported("--shape", "x=7x64", "--threads", "1")
     layers = {o["layer"]["name"]: o for o in data["report"]["layers"]}
-    assert sorted(layers) == ["layer0", "layer1", "layer2"]
-    assert [layers[n]["quantized"] for n in sorted(layers)] == [True, False, True]
+    assert {n: layer["quantized"] for n, layer in layers.items()} == {
+        "layer0": True,
+        "layer1": False,
+        "layer2": True,
+    }
     assert layers["layer1"]["reason"] == "excluded by name"
-    compared = data["evidence"]["comparison"]["layers"]
-    assert {layer["name"] for layer in compared} == {"layer0", "layer2"}
     assert data["report"]["model_bytes_after"] == Path("m.int8.onnx").stat().st_size
-
-
-def test_all_three_models_are_timed_and_compared(folder: Path) -> None:
-    assert run("report", "m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF) == 0
-    found = data_of("page.html")["evidence"]
+    found = data["evidence"]
+    assert {layer["name"] for layer in found["comparison"]["layers"]} == {"layer0", "layer2"}
     assert [one["name"] for one in found["benchmark"]["models"]] == [FLOAT, QUANTIZED, ORT]
     assert found["benchmark"]["models"][0]["bytes"] == Path("m.onnx").stat().st_size
+    assert {(p["shape"], p["threads"]) for p in found["benchmark"]["rows"]} == {("x=7x64", 1)}
     ours, theirs = (found[k]["outputs"][0]["difference"]["error"] for k in ("comparison", "ort"))
     assert 0 < ours < theirs
 
 
-def test_threads_and_shapes_are_those_that_were_asked_for(folder: Path) -> None:
-    asked = ("--shape", "x=7x64", "--threads", "1")
-    assert run("report", "m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF, *asked) == 0
-    (pair, *_) = data_of("page.html")["evidence"]["benchmark"]["rows"]
-    assert (pair["shape"], pair["threads"]) == ("x=7x64", 1)
+def test_quantize_writes_the_same_page(folder: Path) -> None:
+    data = quantized("--exclude", "layer1")
+    assert {o["layer"]["name"] for o in data["report"]["layers"]} == {"layer0", "layer1", "layer2"}
+    models = data["evidence"]["benchmark"]["models"]
+    assert [one["name"] for one in models] == [FLOAT, QUANTIZED, ORT]
 
 
 @pytest.mark.parametrize("command", ["report", "quantize"])
-@pytest.mark.parametrize("shape", [(), ("--shape", "x=7x64")], ids=["", "shape"])
 def test_models_are_timed_on_the_inputs_that_are_given(
-    folder: Path, command: str, shape: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.savez("data.npz", x=np.random.default_rng(0).normal(size=(5, 64)).astype(np.float32))
-    asked = ("--inputs", "data.npz", "--threads", "1", *shape)
+    np.savez("data.npz", x=normal(5, 64))
+    asked = ("--inputs", "data.npz", "--threads", "1")
     if command == "report":
-        words = ("m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF)
+        found, shape = reported(*asked)["evidence"], "x=5x64"
     else:
-        words = ("m.onnx", "-o", "again.onnx", "--report", "page.html")
-    assert run(command, *words, *asked) == 0
-    out, err = capsys.readouterr()
-    if command == "quantize":  # the report's verdict is the page's
+        found, shape = quantized(*asked, "--shape", "x=7x64")["evidence"], "x=7x64"
+        out, err = capsys.readouterr()  # the report's verdict is the page's
         verdict = err.rpartition("page.html is written: ")[2].strip()
         assert " ".join(f"Verdict {verdict}".split()) in " ".join(out.split())
-    found = data_of("page.html")["evidence"]
-    assert {(pair["shape"], pair["threads"]) for pair in found["benchmark"]["rows"]} == {
-        ("x=7x64" if shape else "x=5x64", 1)
-    }
+    assert {(p["shape"], p["threads"]) for p in found["benchmark"]["rows"]} == {(shape, 1)}
     assert found["comparison"]["inputs"] == "given"
 
 
@@ -133,7 +136,7 @@ def test_how_to_time_is_refused_where_nothing_is_timed(
 
 
 def test_a_recipes_own_bound_judges_its_file(folder: Path) -> None:
-    octavo.onnx.quantize_dynamic("m.onnx", "t.onnx", recipe="int8-per-tensor")
+    octavo.onnx.quantize_dynamic("m.onnx", "t.onnx", recipe="int8-per-tensor", verify=False)
     stored = stored_report(Path("t.onnx"), Path("m.onnx"))
     assert stored is not None
     assert stored.recipe == {"name": "int8-per-tensor", "max_error": 0.3}
@@ -141,35 +144,22 @@ def test_a_recipes_own_bound_judges_its_file(folder: Path) -> None:
 
 def test_a_file_of_another_quantizer_has_no_reasons(folder: Path) -> None:
     quantize_dynamic("m.onnx", "theirs.onnx")
-    assert run("report", "m.onnx", "theirs.onnx", "--html", "page.html", *BRIEF) == 0
-    data = data_of("page.html")
+    data = reported(models=("m.onnx", "theirs.onnx"))
     assert data["report"] is None
     assert len(data["evidence"]["comparison"]["layers"]) == 3
 
 
-def test_quantize_writes_the_same_page(folder: Path) -> None:
-    options = ("-o", "again.onnx", "--exclude", "layer1", "--report", "page.html")
-    assert run("quantize", "m.onnx", *options) == 0
-    data = data_of("page.html")
-    assert {o["layer"]["name"] for o in data["report"]["layers"]} == {"layer0", "layer1", "layer2"}
-    assert [one["name"] for one in data["evidence"]["benchmark"]["models"]] == [
-        *(FLOAT, QUANTIZED, ORT)
-    ]
-
-
 @pytest.mark.parametrize("command", ["quantize", "tune"])
 def test_what_was_printed_as_json_becomes_a_page(
-    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    if command == "quantize":
-        assert run("quantize", "m.onnx", "-o", "new.onnx", "--json") == 0
-    else:
-        Path("conf.yaml").write_text(CONFIG)
-        assert run("tune", "conf.yaml", "--model", "m.onnx", "-o", "new.onnx", "--json") in (0, 8)
-    printed = capsys.readouterr().out
-    Path("run.json").write_text(printed)
+    monkeypatch.setattr("octavo.tune.api.Workers", lambda setting, count: InProcess(setting))
+    Path("conf.yaml").write_text(CONFIG)
+    models = {"quantize": ["m.onnx"], "tune": ["conf.yaml", "--model", "m.onnx"]}[command]
+    given = printed(capsys, command, *models, "-o", "new.onnx", codes=(0, 8))
+    Path("run.json").write_text(json.dumps(given))
     assert run("report", "run.json", "--html", "page.html") == 0
-    data, given = data_of("page.html"), json.loads(printed)
+    data = data_of("page.html")
     if command == "quantize":
         assert data["report"] == given
     else:
@@ -186,65 +176,43 @@ def test_pytorch_models(
     names = "models_to_report:make", "m.safetensors"
     try:
         assert run("quantize", names[0], "-o", names[1]) == 0
-        assert run("report", *names, "--html", "page.html", *BRIEF) == 0
-        data = data_of("page.html")
-        assert [one["name"] for one in data["evidence"]["benchmark"]["models"]] == [
-            *(FLOAT, QUANTIZED)
-        ]
+        data = reported(models=names)
+        models = data["evidence"]["benchmark"]["models"]
+        assert [one["name"] for one in models] == [FLOAT, QUANTIZED]
         assert len(data["report"]["layers"]) == 2
         (pair,) = data["evidence"]["benchmark"]["rows"]
         rows = int(pair["shape"].partition("=")[2].partition("x")[0])
-        model = data["evidence"]["benchmark"]["models"][0]
-        assert model["per_second"] == pytest.approx(rows / model["seconds"])
+        assert models[0]["per_second"] == pytest.approx(rows / models[0]["seconds"])
+        assert any("PyTorch module" in note for note in data["evidence"]["notes"])
         capsys.readouterr()
         options = ("-o", "again.safetensors", "--json", "--report", "page.html")
         assert run("quantize", names[0], *options) == 0
         out, err = capsys.readouterr()
         assert json.loads(out)["layers"] and "the module talks" in err
-        assert any("PyTorch module" in note for note in data["evidence"]["notes"])
-        assert run("report", *names, "--html", "page.html", "--threads", "1") == 2
-        assert "--threads is for ONNX models" in capsys.readouterr().err
     finally:
         sys.modules.pop("models_to_report", None)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "named"),
     [
-        (["m.onnx", "m.int8.onnx"], 2, "--html"),
-        (["m.onnx", "--html", "p.html"], 2, "name the quantized model behind it"),
-        (["m.onnx", "gone.onnx", "--html", "p.html"], 3, "gone.onnx does not exist"),
-        (["gone.onnx", "m.int8.onnx", "--html", "p.html"], 3, "gone.onnx does not exist"),
-        (["m.onnx", "m.onnx", "--html", "p.html"], 3, "m.onnx holds no quantized layers"),
-        (["m.onnx", "m.int8.onnx", "--html", "p.txt"], 2, "--html p.txt: end the name with .html"),
-        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--shape", "x=1by2"], 2, "x=1by2"),
-        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--shape", "z=1x64"], 2, "'z'"),
-        (["other.json", "--html", "p.html", "--threads", "1"], 2, "--threads says how to measure"),
-        (["m.onnx", "m.int8.onnx", "--html", "no/p.html"], 6, "no"),
-        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--seconds", "0"], 2, "--seconds 0"),
-        (
-            ["m.onnx", "m.int8.onnx", "--html", "p.html", "--threads", "0"],
-            2,
-            "0 is not a whole number above 0",
-        ),
-        (["gone.json", "--html", "p.html"], 2, "gone.json does not exist"),
-        (["bad.json", "--html", "p.html"], 2, "bad.json is not what octavo quantize --json"),
-        (["other.json", "--html", "p.html"], 2, "other.json is not what octavo quantize --json"),
+        ("m.onnx m.int8.onnx", 2, "--html"),
+        ("gone.onnx m.int8.onnx --html p.html", 3, "gone.onnx"),
+        ("m.onnx m.onnx --html p.html", 3, "m.onnx"),
+        ("m.onnx m.int8.onnx --html p.html --shape z=1x64", 2, "'z'"),
+        ("m.onnx m.int8.onnx --html no/p.html", 6, "no"),
+        ("gone.json --html p.html", 2, "gone.json"),
+        ("bad.json --html p.html", 2, "bad.json"),
     ],
 )
 def test_errors_leave_no_page(
-    arguments: list[str],
-    code: int,
-    said: str,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, named: str
 ) -> None:
     Path("bad.json").write_text("{")
-    Path("other.json").write_text('{"layers": 3}')
     before = sorted(Path().iterdir())
-    assert run("report", *arguments) == code
+    assert run("report", *arguments.split()) == code
     out, err = capsys.readouterr()
-    assert out == "" and said in err
+    assert out == "" and named in err
     assert sorted(Path().iterdir()) == before
 
 
@@ -255,8 +223,7 @@ def test_what_cannot_be_timed_is_a_note_and_the_rest_is_there(
         raise octavo.errors.ModelError("no timing today")
 
     monkeypatch.setattr("octavo.cli.bench.Bench.time", fails)
-    assert run("quantize", "m.onnx", "-o", "again.onnx", "--report", "page.html") == 0
-    found = data_of("page.html")["evidence"]
+    found = quantized()["evidence"]
     assert found["benchmark"] is None
     assert found["notes"] == ["not timed: no timing today"]
     assert found["comparison"]["layers"] and found["ort"]["outputs"]
@@ -279,9 +246,7 @@ def test_what_is_not_to_be_verified_is_not_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("octavo.cli.evidence.evidence", None)
-    options = ("-o", "again.onnx", "--report", "page.html", "--no-verify")
-    assert run("quantize", "m.onnx", *options) == 0
-    assert data_of("page.html")["evidence"] is None
+    assert quantized("--no-verify")["evidence"] is None
 
 
 def test_metadata_that_says_nothing_is_left_aside(folder: Path) -> None:
@@ -293,8 +258,7 @@ def test_metadata_that_says_nothing_is_left_aside(folder: Path) -> None:
         entry.value = said
         onnx.save(model, "odd.onnx")
         assert stored_report(Path("odd.onnx"), Path("m.onnx")) is None
-    assert run("report", "m.onnx", "odd.onnx", "--html", "page.html", *BRIEF) == 0
-    assert data_of("page.html")["report"] is None
+    assert reported(models=("m.onnx", "odd.onnx"))["report"] is None
 
 
 def test_infinite_figures_survive_in_a_file(folder: Path) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cli import main
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
 from octavo.results.names import shortened
+from tests.cli_support import run
 from tests.graphs import mlp, save
 
 NAMES = [
@@ -32,13 +32,13 @@ COMMANDS = {
     "compare": (f"compare m.onnx {INT8} --verbose", ("cosine", "max error", "accumulated")),
     "convert-target": (f"convert-target {INT8} --to portable --force", ("Converted", "Check")),
     "bench": (f"bench m.onnx {INT8} --seconds 0.1", ("latency", "spread", "memory", "size")),
-    "doctor": (f"doctor {INT8}", ("recipe int8", "nothing is missing")),
+    "doctor": (f"doctor {INT8}", ("recipe int8", "made by Octavo")),
 }
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 ANY_CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b")
 EACH = pytest.mark.parametrize("command", COMMANDS)
 # A benchmark takes seconds, and its bar is drawn as that of quantize.
-EACH_BUT_BENCH = pytest.mark.parametrize("command", [name for name in COMMANDS if name != "bench"])
+SOME = pytest.mark.parametrize("command", [name for name in COMMANDS if name != "bench"])
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def terminal() -> Iterator[Callable[[], str]]:
-    """stdout and stderr are a terminal's; gives what it has got, to be called at the end."""
+def terminal(streams: str = "out err") -> Iterator[Callable[[], str]]:
+    """`streams` are a terminal's; gives what it has got, to be called at the end."""
     ours, theirs = pty.openpty()
     got: list[bytes] = []
 
@@ -74,25 +74,27 @@ def terminal() -> Iterator[Callable[[], str]]:
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        with (
-            os.fdopen(theirs, "w", encoding="utf-8") as screen,
-            contextlib.redirect_stdout(screen),
-            contextlib.redirect_stderr(screen),
-        ):
+        with os.fdopen(theirs, "w", encoding="utf-8") as screen, contextlib.ExitStack() as watched:
+            if "out" in streams:
+                watched.enter_context(contextlib.redirect_stdout(screen))
+            if "err" in streams:
+                watched.enter_context(contextlib.redirect_stderr(screen))
             yield lambda: b"".join(got).decode()
     finally:
         reader.join(60)
         os.close(ours)
 
 
-def on_terminal(command: str, monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+def on_terminal(
+    command: str, monkeypatch: pytest.MonkeyPatch, streams: str = "out err", **environment: str
+) -> str:
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", **environment}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit) as ended, terminal() as screen:
-        main(COMMANDS[command][0].split())
-    assert not ended.value.code, screen()
+    with terminal(streams) as screen:
+        status = run(*COMMANDS[command][0].split())
+    assert not status, screen()
     return screen()
 
 
@@ -132,10 +134,8 @@ def test_a_pipe_gets_plain_lines(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as ended:
-        main(COMMANDS[command][0].split())
+    assert run(*COMMANDS[command][0].split()) == 0
     out, err = capsys.readouterr()
-    assert not ended.value.code
     assert err == ""
     assert not ANY_CODE.search(out) and "\r" not in out
     assert all(line == line.rstrip() for line in out.splitlines())
@@ -153,19 +153,16 @@ def test_80_columns_are_enough(command: str, monkeypatch: pytest.MonkeyPatch) ->
     assert_whole(command, screen)
 
 
-@EACH_BUT_BENCH
-def test_no_color_has_no_colours(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The codes that are left move and hide the cursor while a bar is drawn."""
-    screen = on_terminal(command, monkeypatch, NO_COLOR="1")
-    assert not SGR.search(screen)
-    assert set(ANY_CODE.findall(screen)) <= {"\x1b[1A", "\x1b[2K", "\x1b[?25l", "\x1b[?25h"}
-    assert_whole(command, screen)
-
-
-@EACH_BUT_BENCH
-def test_a_dumb_terminal_gets_no_codes(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = on_terminal(command, monkeypatch, TERM="dumb")
-    assert not ANY_CODE.search(screen)
+@pytest.mark.sweep(3)
+@SOME
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_a_terminal_without_colours(
+    command: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With NO_COLOR the codes that are left move and hide the cursor while a bar is drawn."""
+    screen = on_terminal(command, monkeypatch, **environment)
+    moves = {"\x1b[1A", "\x1b[2K", "\x1b[?25l", "\x1b[?25h"} if "NO_COLOR" in environment else set()
+    assert set(ANY_CODE.findall(screen)) <= moves
     assert_whole(command, screen)
 
 
@@ -175,3 +172,14 @@ def test_40_columns_lose_nothing(command: str, monkeypatch: pytest.MonkeyPatch) 
     assert_whole(command, screen)
     if command == "bench":
         assert re.search(r"[\d.]+ [um]s +[\d.]+% +[\d,.]+ +[\d.]+ ms +1.2 MB", screen)
+
+
+@pytest.mark.parametrize("streams", ["err", "out", "out err"])
+def test_the_bar_is_on_stderr_only(
+    streams: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = on_terminal("quantize", monkeypatch, streams)
+    out, err = capsys.readouterr()
+    assert ("verifying" in screen) == ("err" in streams)
+    assert ("recipe int8" in screen) == ("out" in streams)
+    assert not ANY_CODE.search(out) and err == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -14,7 +13,8 @@ import torch
 from torch import nn
 
 import octavo.torch
-from octavo.cli import main
+from tests import fresh
+from tests.cli_support import printed, run
 
 SOURCE = """
     import os, sys
@@ -89,13 +89,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             del sys.modules[name]
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-    code = exit_.value.code
-    return 0 if code is None else int(code)
-
-
 def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"models.py"}
 
@@ -125,8 +118,7 @@ def test_a_model_is_written_that_load_reads(
 
 
 def test_the_report_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("quantize", "models:Zoo.inner.make", "-o", "x.safetensors", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
+    said = printed(capsys, "quantize", "models:Zoo.inner.make", "-o", "x.safetensors")
     assert (said["source"], said["output"]) == ("models:Zoo.inner.make", "x.safetensors")
     assert [o["layer"]["name"] for o in said["layers"]] == [
         *("enc.0", "conv", "lstm.l0", "lstm.l1", "head")
@@ -135,8 +127,7 @@ def test_the_report_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_layers_are_chosen_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def quantized(*options: str) -> list[str]:
-        assert run("quantize", "models:make", "--force", "--json", *options) == 0
-        said = json.loads(capsys.readouterr().out)
+        said = printed(capsys, "quantize", "models:make", "--force", *options)
         return [o["layer"]["name"] for o in said["layers"] if o["quantized"]]
 
     assert quantized("--exclude", "lstm") == ["enc.0", "head"]
@@ -145,9 +136,6 @@ def test_layers_are_chosen_by_name(folder: Path, capsys: pytest.CaptureFixture[s
     assert quantized("--only", "lstm", "--exclude", "*.l1") == ["lstm.l0"]
     assert quantized("--only", "conv") == ["conv"]  # said in full, though the preset has it float
     assert quantized("--only", "*") == ["enc.0", "lstm.l0", "lstm.l1", "head"]
-    assert run("quantize", "models:make", "--force", "--only", "heads") == 2
-    error = capsys.readouterr().err
-    assert "error: --only: 'heads' matches no layer. Did you mean 'head'? Known: conv, enc" in error
 
 
 def test_a_verbose_report_and_a_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,13 +156,10 @@ def test_float16_has_its_own_suffix(folder: Path) -> None:
     assert loaded.packed.dtype == torch.float16
 
 
-def test_an_output_that_exists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_exists_needs_force(folder: Path) -> None:
     out = folder / "make.int8.safetensors"
     out.write_bytes(b"old")
     assert run("quantize", "models:make") == 6
-    assert "make.int8.safetensors exists; name another with -o, or give --force" in (
-        capsys.readouterr().err
-    )
     assert out.read_bytes() == b"old"
     assert run("quantize", "models:make", "--force") == 0
     assert out.stat().st_size > 1000
@@ -183,119 +168,84 @@ def test_an_output_that_exists(folder: Path, capsys: pytest.CaptureFixture[str])
     assert files(folder) == {"make.int8.safetensors"}
 
 
-@pytest.mark.parametrize("name", ["z.onnx", "Z.ONNX"])
-def test_an_output_named_as_onnx(
-    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("quantize", "models:make", "-o", name, "--force") == 2
-    assert capsys.readouterr().err == (
-        f"error: -o {name}: models:make is a PyTorch model, written in safetensors: end the name "
-        "with .safetensors. For an ONNX file, call octavo.torch.export_onnx in Python\n"
-    )
-    assert "models" not in sys.modules
-    assert files(folder) == set()
-
-
 def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("inspect", "models:make", "--recipe", "int8-accurate") == 0
     out, err = capsys.readouterr()
     assert out.startswith("models:make\n")
     assert " kB, 5 layers with " in out.splitlines()[1]
-    assert "opset" not in out
     assert "What the recipe int8-accurate would do:" in out
     assert "Quantize: int8 per channel, affine, activations per group of 128\n  2 Linear" in out
     assert "Quantize: int8 per channel, activations per row: symmetric weights, not affine" in out
     assert "Leave float: a convolution of 4 outputs, each a sum of 9 products, is float" in out
-    assert "ONNX" not in out
+    assert "ONNX" not in out and "opset" not in out
     assert err == "the module talks\nthe factory talks\n"
     assert files(folder) == set()
-    assert run("inspect", "models:make", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
+    said = printed(capsys, "inspect", "models:make")
     assert said["model"] == "models:make"
     assert [layer["quantized"] for layer in said["layers"]] == [True, False, True, True, True]
     assert "opset" not in said
 
 
 @pytest.mark.parametrize(
-    ("command", "option"),
+    ("line", "named"),
     [
-        ("quantize", "--ops=Conv"),
-        ("quantize", "--inputs=x.npz"),
-        ("quantize", "--cpu=vnni"),  # the default, but said
-        ("quantize", "--target=portable"),
-        ("quantize", "--format=qdq"),
-        ("quantize", "--external-data"),
-        ("quantize", "--no-verify"),
-        ("quantize", "--allow-quantized"),
-        ("quantize", "--shape=x=1x64"),
-        ("quantize", "--threads=1"),
-        ("inspect", "--ops=Conv"),
-        ("inspect", "--cpu=any"),
-        ("inspect", "--format=qoperator"),
+        ("quantize models:make --cpu=vnni", "--cpu"),  # the default, but said
+        ("inspect models:make --format=qoperator", "--format"),
+        ("quantize models:make -o Z.ONNX --force", "Z.ONNX"),
     ],
 )
-def test_options_for_onnx_are_refused(
-    command: str, option: str, folder: Path, capsys: pytest.CaptureFixture[str]
+def test_what_is_for_onnx_is_refused_before_the_module_runs(
+    line: str, named: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(command, "models:make", option) == 2
-    name = option.partition("=")[0]
-    assert capsys.readouterr().err == (
-        f"error: {name} is for ONNX models; models:make is a PyTorch model: leave it out\n"
-    )
+    assert run(*line.split()) == 2
+    error = capsys.readouterr().err
+    assert named in error and "models:make is a PyTorch model" in error
     assert "models" not in sys.modules
     assert files(folder) == set()
 
 
 @pytest.mark.parametrize(
-    ("model", "code", "message"),
+    ("model", "code", "named"),
     [
-        (
-            "modles:make",
-            3,
-            "modles:make: there is no module 'modles', neither in the current folder ",
-        ),
-        ("models.py:make", 3, "nor installed. Leave .py out."),
-        ("models:mkae", 3, "models:mkae: models has no 'mkae'. Did you mean 'make'"),
-        ("models:Zoo.big", 3, "models:Zoo.big: models.Zoo has no 'big'. Known: inner, small."),
-        ("models:number", 3, "models:number is of type int; needs a callable without argu"),
-        ("models:ready", 3, "write a function that returns it: def make(): return ready"),
-        ("models:three", 3, "models:three returned int; needs the float model, a torch.nn.Module"),
-        ("models:broken", 3, r"models:broken fails: RuntimeError: no weights\x1b here ("),
-        ("models:leaves", 3, "models:leaves fails: SystemExit: bye ("),
-        ("models:needs_one", 3, "missing 1 required positional argument: 'size'"),
-        ("models:bad", 3, "models:bad: the model: weight holds NaN or infinity"),
-        ("models:bare", 4, "Sequential holds no weights, so there is nothing to quantize"),
+        ("modles:make", 3, "modles"),
+        ("models.py:make", 3, ".py"),
+        ("models:Zoo.big", 3, "models.Zoo has no 'big'. Known: inner, small"),
+        ("models:ready", 3, "def make(): return ready"),
+        ("models:three", 3, "int"),
+        ("models:broken", 3, r"RuntimeError: no weights\x1b here"),
+        ("models:leaves", 3, "SystemExit: bye"),
+        ("models:needs_one", 3, "'size'"),
+        ("models:bad", 3, "weight holds NaN or infinity"),
+        ("models:lazy", 3, "0.weight"),
+        ("models:bare", 4, "Sequential"),
     ],
 )
 def test_what_is_wrong_with_a_factory(
-    model: str, code: int, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    model: str, code: int, named: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("quantize", model, "-o", "out.safetensors") == code
     error = capsys.readouterr().err
-    assert f"error: {model}" in error or code == 4
-    assert message in error
+    assert f"error: {model}" in error or model in ("models:lazy", "models:bare")
+    assert named in error
     assert files(folder) == set()
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "error"),
     [
-        (
-            "import not_there\n",
-            "importing other fails: ModuleNotFoundError: No module named 'n",
-        ),
-        ("x = 1 / 0\n", "importing other fails: ZeroDivisionError: division by zero ("),
-        ("def f(:\n", "importing other fails: SyntaxError: invalid syntax ("),
+        ("import not_there\n", "ModuleNotFoundError"),
+        ("x = 1 / 0\n", "ZeroDivisionError"),
+        ("def f(:\n", "SyntaxError"),
     ],
 )
 def test_modules_that_cannot_be_imported(
-    text: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    text: str, error: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "other.py").write_text(text)
     assert run("inspect", "other:make") == 3
-    error = capsys.readouterr().err
-    assert f"error: other:make: {message}" in error
-    assert f"{folder}/other.py:1" in error
+    said = capsys.readouterr().err
+    assert "other:make" in said and error in said
+    assert f"{folder}/other.py:1" in said
 
 
 def test_where_a_factory_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,31 +262,20 @@ def test_nothing_to_quantize_is_written_if_allowed(folder: Path) -> None:
     assert octavo.torch.report(loaded).quantized == ()
 
 
-def test_a_lazy_layer_is_named_whatever_is_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command in (
-        ("quantize", "models:lazy", "-o", "out.safetensors"),
-        ("inspect", "models:lazy"),
-    ):
-        assert run(*command) == 3
-        error = capsys.readouterr().err
-        assert "0.weight is not initialized: a lazy layer makes its weights in the first" in error
-    assert files(folder) == set()
+def test_a_lazy_layer_cannot_be_inspected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "models:lazy") == 3
+    assert "0.weight" in capsys.readouterr().err
 
 
 def test_what_is_no_onnx_model_but_one_of_pytorch_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("inspect", "models") == 3
-    words = "models.py may make a PyTorch model: name the callable too, models:<callable>."
-    assert words in capsys.readouterr().err
+    assert "models:<callable>" in capsys.readouterr().err
     assert run("quantize", "models:make", "-o", "out.safetensors") == 0
     capsys.readouterr()
     assert run("inspect", "out.safetensors") == 3
-    error = capsys.readouterr().err
-    assert "out.safetensors is not an ONNX model but a file of tensors" in error
-    assert "octavo.torch.load reads it" in error
+    assert "octavo.torch.load reads it" in capsys.readouterr().err
 
 
 def test_a_file_with_a_colon_is_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,36 +291,18 @@ def test_without_torch(folder: Path) -> None:
         from octavo.cli import main
         main(["quantize", "models:make"])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-    )
+    done = fresh.python(code, cwd=folder, check=False)
     assert done.returncode == 3
-    assert done.stderr == (
-        "error: PyTorch models need torch, which is not installed: pip install torch==2.13.0 "
-        "--extra-index-url https://download.pytorch.org/whl/cpu\n"
-    )
+    assert "pip install torch" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_pytorch_models_load_no_onnx(folder: Path) -> None:
     code = """
         import sys
+        for name in [name for name in sys.modules if name.partition(".")[0].startswith("onnx")]:
+            del sys.modules[name]
+        sys.modules["onnx"] = sys.modules["onnxruntime"] = None  # importing them fails
         from octavo.cli import main
-        try:
-            main(["quantize", "models:make", "--json"])
-        finally:
-            print({n.partition(".")[0] for n in sys.modules} & {"onnx", "onnxruntime"},
-                  file=sys.stderr)
+        main(["quantize", "models:make", "--json"])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-    )
-    assert done.stderr.endswith("set()\n")
-    assert json.loads(done.stdout)["target"] == "torch"
+    assert json.loads(fresh.python(code, cwd=folder).stdout)["target"] == "torch"
