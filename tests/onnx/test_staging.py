@@ -22,7 +22,7 @@ from onnx import helper
 from octavo.errors import OutputError
 from octavo.files import locks
 from octavo.files import staging as module
-from octavo.files.staging import PREFIX, Staging, output_error, remove_abandoned
+from octavo.files.staging import ASIDE, PREFIX, Staging, output_error, remove_abandoned
 from tests import fresh
 from tests.graphs import mlp, snapshot
 
@@ -276,6 +276,16 @@ def test_a_commit_that_was_done_is_finished(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out.onnx", "out.onnx.7.data"]
 
 
+def test_a_folder_that_was_put_aside_is_put_back_unless_the_new_one_is_there(
+    tmp_path: Path,
+) -> None:
+    for name in ("there", "missing"):
+        (abandoned(tmp_path, name) / ASIDE / name).mkdir(parents=True)
+    (tmp_path / "there" / "new").mkdir(parents=True)
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == ["missing", "there"] and names(tmp_path / "there") == ["new"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 3}', '{"model": "out.onnx"}'])
 def test_a_broken_plan(tmp_path: Path, text: str) -> None:
     (abandoned(tmp_path, "a") / "commit.json").write_text(text)
@@ -359,7 +369,7 @@ os.fsync = lambda handle: None  # hundreds of them take longer than all the rest
 from pathlib import Path
 from tests.onnx.test_staging import at_line, new, situation
 gc.freeze()  # or each collection walks through all that was imported
-for number in itertools.count(1):
+for number in itertools.count(1, {step}):
     folder = Path({folder!r}) / str(number)
     folder.mkdir()
     if not each(number, situation(folder)):
@@ -368,12 +378,12 @@ print(number)
 """
 
 
-def at_every_line(tmp_path: Path, act: str) -> list[Path]:
+def at_every_line(tmp_path: Path, act: str, step: int = 1) -> list[Path]:
     """The folders in which a conversion was stopped, at one line after the other."""
     path = f"import sys\nsys.path[:0] = {sys.path!r}\n"
-    done = fresh.python(path + act + AT_EVERY_LINE.format(folder=str(tmp_path)))
+    done = fresh.python(path + act + AT_EVERY_LINE.format(folder=str(tmp_path), step=step))
     assert int(done.stdout) > 100
-    return [tmp_path / str(number) for number in range(1, int(done.stdout))]
+    return [tmp_path / str(number) for number in range(1, int(done.stdout), step)]
 
 
 def test_ctrl_c_at_every_line(tmp_path: Path) -> None:
@@ -391,7 +401,8 @@ def test_ctrl_c_at_every_line(tmp_path: Path) -> None:
 def test_killed_at_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     results, between = set(), 0
-    for folder in at_every_line(tmp_path, KILL):
+    step = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 3  # each line in `make test-all`
+    for folder in at_every_line(tmp_path, KILL, step):
         out = folder / "out.onnx"
         beside = [n for n in names(folder) if not n.startswith(PREFIX)]
         assert data_name(out) in beside
