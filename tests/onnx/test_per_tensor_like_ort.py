@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -185,8 +186,12 @@ def value_names(model: onnx.ModelProto) -> set[str]:
 
 
 def same_bits(done: Converted, folder: Path, feeds: dict[str, Array]) -> None:
-    pairs = zip(run(done.path, feeds), run(folder / "theirs.onnx", feeds), strict=True)
-    for x, y in pairs:
+    """In sessions of no options: where a processor saturates, it does so in both."""
+    ours, other = (
+        ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)
+        for path in (done.path, folder / "theirs.onnx")
+    )
+    for x, y in zip(ours, other, strict=True):
         np.testing.assert_array_equal(x, y)
 
 
@@ -347,11 +352,8 @@ def embed_layer_normalization(attributes: str) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("options", "attributes"),
-    [(ALL_OPTIONS[0], ""), (ALL_OPTIONS[2], "<epsilon = 0.001>"), (ALL_OPTIONS[4], ""),
-     (ALL_OPTIONS[6], "<epsilon = 0.001>")],
-    ids=str,
-)  # fmt: skip
+    ("options", "attributes"), [(ALL_OPTIONS[0], ""), (ALL_OPTIONS[6], "<epsilon = 0.001>")]
+)
 def test_embed_layer_normalization(
     tmp_path: Path, options: dict[str, Any], attributes: str
 ) -> None:
@@ -362,11 +364,7 @@ def test_embed_layer_normalization(
         next(n for n in proto.graph.node if n.op_type == "QEmbedLayerNormalization")
         for proto in (done.proto, reference)
     )
-    assert (ours.name, list(ours.input), list(ours.output)) == (
-        other.name,
-        list(other.input),
-        list(other.output),
-    )
+    assert (ours.name, ours.input, ours.output) == (other.name, other.input, other.output)
     found, wanted = run(done.path, feeds), run(tmp_path / "theirs.onnx", feeds)
     np.testing.assert_array_equal(found[1], wanted[1])
     assert_close(found[0], wanted[0], 1e-2)  # a scale's last bit may move a rounding
