@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 import io
 import json
-import multiprocessing
 import pickle
 from typing import Any
 
-import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.models import assert_bits, quiet
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-every_float = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
 def assert_close(a: Tensor, b: Tensor, error: float) -> None:
@@ -100,23 +97,3 @@ def assert_threads_do_not_matter(layer: Any, *inputs: Any) -> None:
         assert_bits(layer(*inputs), one)
     finally:
         torch.set_num_threads(before)
-
-
-def in_another_process(layers: list[nn.Module], inputs: list[Any]) -> list[Tensor]:
-    """What a spawned process computes with the layers, which go on computing the same here.
-
-    Sending a tensor moves it into shared memory, and frees what it was in.
-    """
-    before = _outputs(layers, inputs)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        made = pool.apply(_outputs, (layers, inputs))
-    freed = [b for layer in layers for b in layer.buffers()]
-    kept = [torch.ones_like(b, memory_format=torch.contiguous_format) for b in freed * 4]
-    for y, again in zip(before, _outputs(layers, inputs), strict=True):
-        assert_bits(torch.from_numpy(again), torch.from_numpy(y))
-    del kept
-    return [torch.from_numpy(y) for y in made]
-
-
-def _outputs(layers: list[nn.Module], inputs: list[Any]) -> list[Any]:
-    return [layer(x).numpy() for layer, x in zip(layers, inputs, strict=True)]

@@ -1,17 +1,51 @@
-"""Writes that come from another process: DistributedDataParallel's broadcast, shared memory."""
+"""Layers in another process: what they compute there, and what it writes into shared memory."""
 
 from __future__ import annotations
 
 import multiprocessing
 import warnings
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from octavo.torch import quantize_dynamic
+from tests.models import assert_bits
+from tests.torch.layers.test_torch_every_layer import EVERY, given, made
+from tests.torch.recurrent_cases import DEEP, float_cell, float_stack, numbers, quantized
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Any]:
+    """Another process."""
+    with multiprocessing.get_context("spawn").Pool(1) as made:
+        yield made
+
+
+def _outputs(layers: list[nn.Module], inputs: list[tuple[Tensor, ...]]) -> list[Any]:
+    pairs = zip(layers, inputs, strict=True)
+    return [tree_leaves(layer(*some))[0].numpy() for layer, some in pairs]
+
+
+def test_layers_compute_the_same(pool: Any) -> None:
+    """Sending a tensor moves it into shared memory, and frees what it was in."""
+    layers = [made(name) for name in EVERY]
+    inputs = [given(name) for name in EVERY]
+    layers += [quantized(float_cell("gru")), quantized(float_stack("lstm", **DEEP))]
+    inputs += [(numbers(4, 13),), (numbers(5, 3, 13),)]
+    before = _outputs(layers, inputs)
+    there = pool.apply(_outputs, (layers, inputs))
+    freed = [b for layer in layers for b in layer.buffers()]
+    kept = [torch.ones_like(b, memory_format=torch.contiguous_format) for b in freed * 4]
+    for y, again, other in zip(before, _outputs(layers, inputs), there, strict=True):
+        assert_bits(torch.from_numpy(again), torch.from_numpy(y))
+        assert_bits(torch.from_numpy(other), torch.from_numpy(y))
+    del kept
 
 
 def model(seed: int) -> Any:
@@ -20,46 +54,43 @@ def model(seed: int) -> Any:
     return quantize_dynamic(nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 40)), {"0"})
 
 
-def _wrapped(rank: int, store: str, sent: Any) -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=2
-    )
-    mine, x = model(rank), torch.ones(3, 64)
-    mine(x)  # bound before rank 0 has its say
-    parallel = nn.parallel.DistributedDataParallel(mine)
-    sent.put((rank, mine[0](x).numpy(), parallel(x).detach().numpy()))
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="built without")
-def test_what_rank_0_broadcasts_counts(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    sent = context.Queue()
-    store = str(tmp_path / "store")
-    workers = [context.Process(target=_wrapped, args=(r, store, sent)) for r in (0, 1)]
-    for worker in workers:
-        worker.start()
-    found = {rank: outputs for rank, *outputs in (sent.get(timeout=120) for _ in workers)}
-    for worker in workers:
-        worker.join()
-    expected = model(0)[0](torch.ones(3, 64))
-    for rank in (0, 1):
-        assert torch.equal(torch.from_numpy(found[rank][0]), expected)
-    assert (found[0][1] == found[1][1]).all()
-
-
 def _write(layer: Any, other: Any) -> None:
     for to, value in zip(layer.buffers(), other.buffers(), strict=True):
         to.copy_(value)
 
 
-def test_what_another_process_writes_into_shared_memory_counts() -> None:
+def test_what_another_process_writes_into_shared_memory_counts(pool: Any) -> None:
     layer, other, x = model(0)[0].share_memory(), model(1)[0], torch.randn(3, 64)
     before = layer(x)
-    worker = multiprocessing.get_context("spawn").Process(target=_write, args=(layer, other))
-    worker.start()
-    worker.join()
-    assert worker.exitcode == 0
+    pool.apply(_write, (layer, other))
     assert torch.equal(layer(x), other(x)) and not torch.equal(before, other(x))
+
+
+def _wrapped(rank: int, store: str) -> tuple[Any, Any]:
+    """What a layer and a model compute once DistributedDataParallel has them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=2,
+            timeout=timedelta(seconds=120),
+        )
+        mine, x = model(rank), torch.ones(3, 64)
+        mine(x)  # bound before rank 0 has its say
+        parallel = nn.parallel.DistributedDataParallel(mine)
+        found = mine[0](x).numpy(), parallel(x).detach().numpy()
+        torch.distributed.destroy_process_group()
+    return found
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="built without")
+def test_what_rank_0_broadcasts_counts(pool: Any, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    other = pool.apply_async(_wrapped, (1, store))
+    mine, theirs = _wrapped(0, store), other.get(timeout=120)
+    expected = model(0)[0](torch.ones(3, 64)).numpy()
+    for layer, whole in (mine, theirs):
+        assert (layer == expected).all()
+        assert (whole == mine[1]).all()

@@ -10,20 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import (
-    AutoModelForCausalLM,
-    GptOssConfig,
-    MixtralConfig,
-    OlmoeConfig,
-    Qwen3MoeConfig,
-)
 from transformers.integrations.moe import use_experts_implementation
 
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
-from octavo.torch import compare, inspect, load, quantize_dynamic, report, save
+from octavo.torch import compare, export_onnx, inspect, load, quantize_dynamic, save
 from octavo.torch.layers.experts import QuantizedExperts
 from octavo.torch.qconfig import default_dynamic_qconfig
+from tests.models import outcomes, relative, transformer
 
 E, H, I, K = 5, 64, 48, 2  # noqa: E741
 
@@ -84,7 +78,7 @@ def made(apply_gate: Any = None, act: Any = nn.SiLU, **options: bool) -> nn.Modu
     return Experts(SimpleNamespace(_experts_implementation="eager")).eval()
 
 
-class Squared(nn.Module):  # type: ignore[misc]
+class Squared(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(x) ** 2
 
@@ -108,117 +102,104 @@ def routed(tokens: int = 9) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(tokens, H), index, scores.softmax(-1)
 
 
-def relative(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def quantized(module: nn.Module) -> Any:
+    return quantize_dynamic(nn.ModuleList([module]))[0]
 
 
 @pytest.mark.parametrize("form", FORMS)
+@torch.no_grad()
 def test_outputs_are_those_of_the_float_experts(form: str) -> None:
     module = FORMS[form]()
-    quantized = quantize_dynamic(nn.ModuleList([module]))[0]
-    assert isinstance(quantized, QuantizedExperts)
+    experts = quantized(module)
+    assert isinstance(experts, QuantizedExperts)
     x, index, weights = routed()
-    with torch.no_grad():
-        expected = module(x, index, weights)
-        found = quantized(x, index, weights)
-        assert relative(found, expected) < 0.03
-        for i in range(len(x)):  # whatever else is in the batch
-            assert torch.equal(
-                quantized(x[i : i + 1], index[i : i + 1], weights[i : i + 1])[0], found[i]
-            )
-        none = index.clone()
-        none[:, 1] = E
-        assert relative(quantized(x, none, weights), module(x, none, weights)) < 0.03
-        assert quantized(x[:0], index[:0], weights[:0]).shape == (0, H)
-        assert quantized(x.bfloat16(), index, weights).dtype is torch.bfloat16
+    found = experts(x, index, weights)
+    assert relative(found, module(x, index, weights)) < 0.03
+    for i in range(len(x)):  # whatever else is in the batch
+        one = slice(i, i + 1)
+        assert torch.equal(experts(x[one], index[one], weights[one])[0], found[i])
+    none = index.clone()
+    none[:, 1] = E
+    assert relative(experts(x, none, weights), module(x, none, weights)) < 0.03
+    assert experts(x[:0], index[:0], weights[:0]).shape == (0, H)
+    assert experts(x.bfloat16(), index, weights).dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("form", ["silu", "oss", "ungated"])
 def test_each_experts_matrix_has_its_own_channels(form: str) -> None:
     module = FORMS[form]()
-    quantized: Any = quantize_dynamic(nn.ModuleList([module]))[0]
+    experts = quantized(module)
     names = ["gate_up_proj" if module.has_gate else "up_proj", "down_proj"]
     for name in names:
         weight = getattr(module, name).detach()
         weight = weight.transpose(1, 2) if module.is_transposed else weight
         if name == "gate_up_proj" and not module.is_concatenated:
             weight = torch.cat([weight[:, ::2], weight[:, 1::2]], 1)
-        scale = quantized.scale_down if name == "down_proj" else quantized.scale_up
+        scale = experts.scale_down if name == "down_proj" else experts.scale_up
         assert torch.allclose(scale, weight.abs().amax(-1) / 127)
-        assert (getattr(quantized, name)() - weight).abs().max() <= scale.max() / 2 * 1.001
+        assert (getattr(experts, name)() - weight).abs().max() <= scale.max() / 2 * 1.001
 
 
-MODELS: dict[str, Any] = {
-    "mixtral": MixtralConfig(num_local_experts=4, intermediate_size=96),
-    "qwen3": Qwen3MoeConfig(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=48),
-    "gpt-oss": GptOssConfig(num_local_experts=4, intermediate_size=96),
-    "olmoe": OlmoeConfig(num_experts=4, num_experts_per_tok=2, intermediate_size=96),
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": ("MixtralForCausalLM", {"num_local_experts": 4}),
+    "qwen3": (
+        "Qwen3MoeForCausalLM",
+        {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48},
+    ),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        {"num_local_experts": 4, "layer_types": ["full_attention", "sliding_attention"]},
+    ),
+    "olmoe": ("OlmoeForCausalLM", {"num_experts": 4, "num_experts_per_tok": 2}),
 }
-SIZES = {
-    "vocab_size": 99,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "head_dim": 16,
-}
+SIZES = {"hidden_size": 64, "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 96}
+SIZES |= {"vocab_size": 99}  # with these weights int8 chooses no token another expert
 IDS = torch.arange(14).reshape(2, 7) * 7
 
 
 def model_of(name: str) -> nn.Module:
-    config = copy.deepcopy(MODELS[name])
-    for key, value in SIZES.items():
-        setattr(config, key, value)
-    if name == "gpt-oss":
-        config.layer_types = ["full_attention", "sliding_attention"]
-    torch.manual_seed(0)  # another expert for one token would be a large difference
-    return AutoModelForCausalLM.from_config(config).eval()
+    kind, options = MODELS[name]
+    return transformer(kind, **(SIZES | options))
 
 
 @pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
 def test_whole_models(name: str, tmp_path: Any) -> None:
     model = model_of(name)
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None and parameter.dim() == 3:
-                parameter.data.normal_(0, 0.05)
-    quantized = quantize_dynamic(model)
-    with torch.no_grad():
-        expected, found = model(IDS).logits, quantized(IDS).logits
-    assert relative(found, expected) < 0.1
-    layers = {o.layer.name: o for o in report(quantized).layers}
-    outcome = next(o for n, o in layers.items() if n.endswith("0.mlp.experts"))
+    for parameter in model.parameters():
+        if parameter.dim() == 3:
+            parameter.normal_(0, 0.05)
+    whole = quantize_dynamic(model)
+    found = whole(IDS).logits
+    assert relative(found, model(IDS).logits) < 0.1
+    outcome = next(o for n, o in outcomes(whole).items() if n.endswith("0.mlp.experts"))
     assert outcome.quantized
     assert outcome.scheme == "int8 per channel, activations per row"
     assert [n.rpartition(".")[2] for n, _ in outcome.layer.weights] == ["gate_up_proj", "down_proj"]
     assert outcome.bytes_after < 0.3 * outcome.bytes_before
     assert outcome.sqnr_db is not None and outcome.sqnr_db > 35
-    save(quantized, tmp_path / "model")
-    again = load(tmp_path / "model", lambda: model_of(name))
-    with torch.no_grad():
-        assert torch.equal(again(IDS).logits, found)
-        assert torch.equal(quantize_dynamic(model, inplace=True)(IDS).logits, found)
+    save(whole, tmp_path / "model")
+    assert torch.equal(load(tmp_path / "model", lambda: model_of(name))(IDS).logits, found)
+    assert torch.equal(quantize_dynamic(model, inplace=True)(IDS).logits, found)
 
 
-@pytest.mark.parametrize("name", ["gpt-oss"])  # transposed, interleaved, with biases
-def test_whole_models_in_groups(name: str, tmp_path: Any) -> None:
-    model = model_of(name)
-    quantized = quantize_dynamic(model, recipe="int4")
-    layers = [m for m in quantized.modules() if isinstance(m, QuantizedExperts)]
+@torch.no_grad()
+def test_whole_models_in_groups(tmp_path: Any) -> None:
+    model = model_of("gpt-oss")  # transposed, interleaved, with biases
+    whole = quantize_dynamic(model, recipe="int4")
+    layers = [m for m in whole.modules() if isinstance(m, QuantizedExperts)]
     assert {m.format for m in layers} == {"int4-32"}
-    with torch.no_grad():
-        found = quantized(IDS).logits
-        assert relative(found, model(IDS).logits) < 0.5
-        experts, x = layers[0], torch.randn(7, layers[0].in_features)
-        index, weights = torch.randint(0, experts.num_experts, (7, 2)), torch.rand(7, 2)
-        y = experts(x, index, weights)
-        assert torch.equal(torch.compile(experts, backend="aot_eager")(x, index, weights), y)
-        up, down = experts.integers().values()
-        assert up.dtype is down.dtype is torch.uint8
-        save(quantized, tmp_path / "model")
-        again = load(tmp_path / "model", lambda: model_of(name))
-        assert torch.equal(again(IDS).logits, found)
-    outcome = next(o for o in report(quantized).layers if o.layer.name.endswith("0.mlp.experts"))
+    found = whole(IDS).logits
+    assert relative(found, model(IDS).logits) < 0.5
+    experts, x = layers[0], torch.randn(7, layers[0].in_features)
+    index, weights = torch.randint(0, experts.num_experts, (7, 2)), torch.rand(7, 2)
+    y = experts(x, index, weights)
+    assert torch.equal(torch.compile(experts, backend="aot_eager")(x, index, weights), y)
+    up, down = experts.integers().values()
+    assert up.dtype is down.dtype is torch.uint8
+    save(whole, tmp_path / "model")
+    assert torch.equal(load(tmp_path / "model", lambda: model_of("gpt-oss"))(IDS).logits, found)
+    outcome = next(o for n, o in outcomes(whole).items() if n.endswith("0.mlp.experts"))
     assert outcome.scheme == "int4 per block of 32, activations per group of 32"
     assert outcome.bytes_after < 0.2 * outcome.bytes_before  # 48 inputs are padded to 64
 
@@ -234,28 +215,24 @@ def test_compare_and_inspect_know_the_layer() -> None:
     assert alone.alone.sqnr_db > 30
 
 
-@pytest.mark.parametrize("way", ["compiled", "exported", "copied", "pickled"])
-def test_other_ways_to_run(way: str) -> None:
-    quantized: Any = quantize_dynamic(nn.ModuleList([FORMS["oss"]()]))[0]
-    x, index, weights = routed()
-    expected = quantized(x, index, weights)
-    if way == "compiled":
-        run = torch.compile(quantized, backend="aot_eager", fullgraph=True)
-    elif way == "exported":
-        run = torch.export.export(quantized, (x, index, weights)).module()
-    else:
-        run = copy.deepcopy(quantized) if way == "copied" else pickle.loads(pickle.dumps(quantized))
-    assert torch.equal(run(x, index, weights), expected)
-    by_name = quantized(x, router_indices=index, routing_weights=weights)
+def test_other_ways_to_run() -> None:
+    experts = quantized(FORMS["oss"]())
+    given = x, index, weights = routed()
+    expected = experts(*given)
+    for run in (
+        torch.compile(experts, backend="aot_eager", fullgraph=True),
+        torch.export.export(experts, given).module(),
+        copy.deepcopy(experts),
+        pickle.loads(pickle.dumps(experts)),
+    ):
+        assert torch.equal(run(*given), expected)
+    by_name = experts(x, router_indices=index, routing_weights=weights)
     assert torch.equal(by_name, expected)
 
 
 def test_what_cannot_be_held_stays_float_with_a_reason() -> None:
     def reason(module: nn.Module, **how: Any) -> str:
-        model = nn.ModuleList([module, nn.Linear(4, 4)])
-        (outcome,) = (
-            o for o in report(quantize_dynamic(model, **how)).layers if o.layer.name == "0"
-        )
+        outcome = outcomes(quantize_dynamic(nn.ModuleList([module, nn.Linear(4, 4)]), **how))["0"]
         assert not outcome.quantized
         return outcome.reason
 
@@ -282,28 +259,22 @@ def test_experts_can_be_asked_for_by_their_type() -> None:
     assert type(quantize_dynamic(model, {nn.Linear})[0]) is type(module)
 
 
-def test_wrong_calls_name_the_argument() -> None:
-    quantized = quantize_dynamic(nn.ModuleList([made()]))[0]
+def test_wrong_calls_name_the_argument(tmp_path: Any) -> None:
+    experts = quantized(made())
     x, index, weights = routed()
-    with pytest.raises(ValueError, match=r"hidden_states: needs shape \[tokens, 64\]"):
-        quantized(x[:, 1:], index, weights)
-    with pytest.raises(ValueError, match="top_k_index: needs shape"):
-        quantized(x, index[1:], weights)
-    with pytest.raises(ValueError, match="top_k_weights: needs shape"):
-        quantized(x, index, weights[:, 1:])
+    for name, given in {
+        r"hidden_states: needs shape \[tokens, 64\]": (x[:, 1:], index, weights),
+        "top_k_index: needs shape": (x, index[1:], weights),
+        "top_k_weights: needs shape": (x, index, weights[:, 1:]),
+        "both are needed": (x, index),
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            experts(*given)
     with pytest.raises(IndexError, match=r"top_k_index: 6 is not in 0\.\.4"):
-        quantized(x, torch.full_like(index, E + 1), weights)
-    with pytest.raises(ValueError, match="both are needed"):
-        quantized(x, index)
+        experts(x, torch.full_like(index, E + 1), weights)
     bad = made()
     bad.down_proj.data[1, 2, 3] = torch.nan
     with pytest.raises(ValueError, match=r"0: .*NaN"):
-        quantize_dynamic(nn.ModuleList([bad]))
-
-
-def test_export_says_that_there_is_no_such_operator(tmp_path: Any) -> None:
-    from octavo.torch import export_onnx
-
-    quantized = quantize_dynamic(nn.ModuleList([made()]))[0]
-    with pytest.raises(ModelError, match=r"holds quantized experts .*no ONNX form"):
-        export_onnx(quantized, routed(), tmp_path / "model.onnx")
+        quantized(bad)
+    with pytest.raises(ModelError, match="no ONNX form"):
+        export_onnx(experts, routed(), tmp_path / "model.onnx")

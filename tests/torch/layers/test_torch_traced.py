@@ -7,17 +7,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Tracer
+from torch.utils._pytree import tree_leaves
 
 from octavo.errors import ModelError
 from octavo.torch import quantize_dynamic
 from octavo.torch.layers.base import QuantizedModule
+from tests.models import net
 
 EVERY = {nn.Linear, nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell, nn.Conv1d}
 EVERY |= {nn.Conv2d, nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention}
 K = 8
 
 
-class Calls(nn.Module):  # type: ignore[misc]
+class Calls(nn.Module):
     """A forward that calls its layer with `arguments` in place of x alone."""
 
     def __init__(self, layer: nn.Module, *arguments: Any) -> None:
@@ -28,63 +30,51 @@ class Calls(nn.Module):  # type: ignore[misc]
         return self.layer(x, *self.arguments)
 
 
-class Attends(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.MultiheadAttention(K, 2)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.layer(x, x, x, need_weights=False)[0]
+def attention() -> nn.Module:
+    call = lambda m, x: m.layer(x, x, x, need_weights=False)[0]  # noqa: E731
+    return net(call, layer=nn.MultiheadAttention(K, 2))
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.dense, self.act = nn.Linear(K, K), nn.GELU()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.dense(x))  # type: ignore[no-any-return]
+        return self.act(self.dense(x))
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
-    "linear": (lambda: nn.Sequential(nn.Linear(K, K)), lambda: torch.randn(2, K)),
+MODELS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
+    "linear": (lambda: nn.Sequential(nn.Linear(K, K)), (2, K)),
     "fused": (
         lambda: nn.Sequential(nn.Linear(K, K), nn.ReLU(), nn.Sequential(Block()), Block()),
-        lambda: torch.randn(2, K),
+        (2, K),
     ),
-    "conv1d": (lambda: nn.Sequential(nn.Conv1d(K, K, 3)), lambda: torch.randn(2, K, 9)),
+    "conv1d": (lambda: nn.Sequential(nn.Conv1d(K, K, 3)), (2, K, 9)),
     "conv2d": (
         lambda: nn.Sequential(nn.Conv2d(K, K, 3, padding=1, padding_mode="circular")),
-        lambda: torch.randn(2, K, 9, 9),
+        (2, K, 9, 9),
     ),
-    "embedding": (lambda: nn.Sequential(nn.Embedding(5000, K)), lambda: torch.arange(5)),
-    "embedding-bag": (
-        lambda: Calls(nn.EmbeddingBag(5000, K), torch.tensor([0, 2])),
-        lambda: torch.arange(5),
-    ),
-    "lstm": (lambda: Calls(nn.LSTM(K, K)), lambda: torch.randn(3, 2, K)),
-    "gru": (lambda: Calls(nn.GRU(K, K), torch.zeros(1, 2, K)), lambda: torch.randn(3, 2, K)),
-    "rnn": (lambda: Calls(nn.RNN(K, K)), lambda: torch.randn(3, 2, K)),
-    "lstm-cell": (lambda: Calls(nn.LSTMCell(K, K)), lambda: torch.randn(2, K)),
-    "gru-cell": (lambda: Calls(nn.GRUCell(K, K)), lambda: torch.randn(2, K)),
-    "rnn-cell": (lambda: Calls(nn.RNNCell(K, K)), lambda: torch.randn(2, K)),
-    "attention": (Attends, lambda: torch.randn(3, 2, K)),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(5000, K)), None),
+    "embedding-bag": (lambda: Calls(nn.EmbeddingBag(5000, K), torch.tensor([0, 2])), None),
+    "lstm": (lambda: Calls(nn.LSTM(K, K)), (3, 2, K)),
+    "gru": (lambda: Calls(nn.GRU(K, K), torch.zeros(1, 2, K)), (3, 2, K)),
+    "rnn": (lambda: Calls(nn.RNN(K, K)), (3, 2, K)),
+    "lstm-cell": (lambda: Calls(nn.LSTMCell(K, K)), (2, K)),
+    "gru-cell": (lambda: Calls(nn.GRUCell(K, K)), (2, K)),
+    "rnn-cell": (lambda: Calls(nn.RNNCell(K, K)), (2, K)),
+    "attention": (attention, (3, 2, K)),
 }
 EACH = pytest.mark.parametrize("name", MODELS)
 
 
 def made(name: str) -> tuple[nn.Module, Tensor]:
-    make, example = MODELS[name]
-    return quantize_dynamic(make(), EVERY), example()
+    make, shape = MODELS[name]
+    return quantize_dynamic(make(), EVERY), torch.arange(5) if shape is None else torch.randn(shape)
 
 
 def assert_same(found: Any, expected: Any, atol: float = 0.0) -> None:
-    pairs = zip(
-        torch.utils._pytree.tree_leaves(found),
-        torch.utils._pytree.tree_leaves(expected),
-        strict=True,
-    )
-    for one, other in pairs:
+    for one, other in zip(tree_leaves(found), tree_leaves(expected), strict=True):
         assert torch.allclose(one, other, atol=atol, rtol=0)
 
 
@@ -101,7 +91,7 @@ def test_fx_takes_layers_for_leaves(name: str) -> None:
     assert_same(traced(x), model(x), atol=1e-5 if name == "fused" else 0.0)
 
 
-class NodePathTracer(Tracer):  # type: ignore[misc]
+class NodePathTracer(Tracer):
     """As torchvision's feature extractor names nodes: by the module that makes them."""
 
     def __init__(self) -> None:
