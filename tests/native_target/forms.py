@@ -72,6 +72,13 @@ def spelt(
     return build(made, typed, outputs, kept, opset=opset)
 
 
+def branch(output: str, text: str, stored: Mapping[str, Array] | None = None) -> onnx.GraphProto:
+    """Statements as the graph of a branch, which gives `output`."""
+    out = [helper.make_tensor_value_info(output, FLOAT, None)]
+    held = [numpy_helper.from_array(array, name) for name, array in (stored or {}).items()]
+    return helper.make_graph(nodes_of(text), output, [], out, held)
+
+
 def _is_typed(given: Any) -> bool:
     """Whether it is an element type and a shape, not a shape alone."""
     pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], int)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import (
     Fail,
     InvalidArgument,
@@ -94,52 +94,78 @@ def inferred(
     return [None if str(d).startswith("octavo_") else d for d in found]
 
 
-def stored(layer: Layer, prefix: str = "") -> tuple[dict[str, np.ndarray], int]:
-    """The constants of one layer by name, in the operator's order, and the weight's checksum."""
-    n, k = layer.q.shape
-    packed = pack(layer.q)
-    arrays = {
-        f"{prefix}W": packed.view(np.int8).reshape(-(-n // 16), -(-k // 4), 16, 4),
-        f"{prefix}W_scale": layer.scale,
-        f"{prefix}W_zero_point": np.zeros(n, np.int8)
-        if layer.zero is None
-        else layer.zero.astype(np.int8),
-        f"{prefix}B": np.zeros(n, np.float32) if layer.bias is None else layer.bias,
+Change = Callable[[onnx.ModelProto], None]
+
+
+def sets(name: str, value: Any) -> Change:
+    """Sets an attribute of the first node; None takes it away."""
+
+    def change(model: onnx.ModelProto) -> None:
+        attributes = model.graph.node[0].attribute
+        kept = [a for a in attributes if a.name != name]
+        del attributes[:]
+        attributes.extend(kept if value is None else [*kept, helper.make_attribute(name, value)])
+
+    return change
+
+
+def puts(name: str | int, array: Any) -> Change:
+    """Puts `array`, or what it makes of the numbers, in the place of a constant (by its input)."""
+
+    def change(model: onnx.ModelProto) -> None:
+        held = model.graph.node[0].input[name] if isinstance(name, int) else name
+        (tensor,) = [i for i in model.graph.initializer if i.name == held]
+        made = array(numpy_helper.to_array(tensor).copy()) if callable(array) else array
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(made), held))
+
+    return change
+
+
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""W, W_scale, W_zero_point and B of one layer."""
+
+
+def dense_model(
+    op: str, layers: Sequence[Parts], inputs: Mapping[str, Shape], outs: Any, **attributes: Any
+) -> onnx.ModelProto:
+    """x [..., K] and what else `inputs` names -> ai.octavo's `op`, the node `dense` -> `outs`."""
+    prefixes = [""] if op == "Linear" else [f"{i}_" for i in range(len(layers))]
+    constants = {
+        f"{prefix}{name}": array
+        for prefix, parts in zip(prefixes, layers, strict=True)
+        for name, array in zip(("W", "W_scale", "W_zero_point", "B"), parts, strict=True)
     }
-    return arrays, checksum(packed)
+    sizes = [len(parts[1]) for parts in layers]
+    digests = [checksum(parts[0].view(np.uint8).reshape(-1)) for parts in layers]
+    said = {"N": sizes, "checksum": digests}
+    if op == "Linear":
+        said = {"N": sizes[0], "checksum": digests[0]}
+    names, typed = ["x", *constants, *list(inputs)[1:]], {n: (FLOAT, s) for n, s in inputs.items()}
+    made = helper.make_node(op, names, list(outs), "dense", domain=DOMAIN, **said | attributes)
+    return build([made], typed, outs, constants, domains=(DOMAIN,))
+
+
+def stored(layer: Layer) -> Parts:
+    """The constants of one layer."""
+    n, k = layer.q.shape
+    zero = np.zeros(n) if layer.zero is None else layer.zero
+    bias = np.zeros(n, np.float32) if layer.bias is None else layer.bias
+    packed = pack(layer.q).view(np.int8).reshape(-(-n // 16), -(-k // 4), 16, 4)
+    return packed, layer.scale, zero.astype(np.int8), bias
 
 
 def linear_model(
     layer: Layer, x: Shape, residual: Shape = None, out: Shape = None
 ) -> onnx.ModelProto:
-    """x [..., K] (and residual) -> ai.octavo.Linear, the node `dense` -> y."""
-    constants, digest = stored(layer)
-    inputs = {"x": (FLOAT, x)} | ({} if residual is None else {"residual": (FLOAT, residual)})
-    n, k = layer.q.shape
-    made = helper.make_node(
-        *("Linear", ["x", *constants, *list(inputs)[1:]], ["y"], "dense"),
-        domain=DOMAIN,
-        N=n,
-        K=k,
-        group_size=layer.group,
-        activation=layer.activation,
-        checksum=digest,
-    )
-    return build([made], inputs, {"y": (FLOAT, out)}, constants, domains=(DOMAIN,))
+    """x [..., K] (and residual) -> ai.octavo.Linear -> y."""
+    inputs = {"x": x} | ({} if residual is None else {"residual": residual})
+    said = {"K": layer.q.shape[1], "group_size": layer.group, "activation": layer.activation}
+    return dense_model("Linear", [stored(layer)], inputs, {"y": (FLOAT, out)}, **said)
 
 
 def grouped_model(layers: Sequence[Layer], x: Shape) -> onnx.ModelProto:
-    """x [..., K] -> ai.octavo.GroupedLinear, the node `dense` -> y0, y1, ..."""
-    parts = [stored(layer, f"{i}_") for i, layer in enumerate(layers)]
-    constants = {name: array for arrays, _ in parts for name, array in arrays.items()}
+    """x [..., K] -> ai.octavo.GroupedLinear -> y0, y1, ..."""
+    said: dict[str, Any] = {"K": layers[0].q.shape[1], "group_size": layers[0].group}
+    said["activation"] = " ".join(layer.activation for layer in layers)
     outs = [f"y{i}" for i in range(len(layers))]
-    made = helper.make_node(
-        *("GroupedLinear", ["x", *constants], outs, "dense"),
-        domain=DOMAIN,
-        N=[layer.q.shape[0] for layer in layers],
-        K=layers[0].q.shape[1],
-        group_size=layers[0].group,
-        activation=" ".join(layer.activation for layer in layers),
-        checksum=[digest for _, digest in parts],
-    )
-    return build([made], {"x": (FLOAT, x)}, outs, constants, domains=(DOMAIN,))
+    return dense_model("GroupedLinear", list(map(stored, layers)), {"x": x}, outs, **said)

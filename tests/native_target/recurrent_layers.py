@@ -1,4 +1,4 @@
-"""Recurrent layers as ONNX models, and what they give: by the core, and by the reference."""
+"""Recurrent layers as ONNX models, and what the core gives in their place."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import onnx
 import onnxruntime as ort
 
 from octavo.core.recurrent import Gru, Lstm, Recurrent, Rnn
-from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
+from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
 from octavo.onnx import session
 from tests.graphs import FLOAT, INT32, Array, Converted, build, node
 from tests.native_target.forms import convert
 from tests.native_target.nodes import options_with
-from tests.onnx.references.recurrent import Weights, reference
 
 KINDS = ("lstm", "gru", "gru_reset", "tanh", "relu")
 OPS = dict(zip(KINDS, ("LSTM", "GRU", "GRU", "RNN", "RNN"), strict=True))
-CORE = dict(zip(KINDS, Kind, strict=True))
 ORDERS = {"LSTM": ONNX_LSTM, "GRU": ONNX_GRU, "RNN": (0,)}
 OUTPUTS = ("Y", "Y_h", "Y_c")
 
@@ -54,9 +52,11 @@ class Layer:
         for name, shape in shapes.items():
             if name != "B" or self.bias:
                 self.weights[name] = r.uniform(-bound, bound, (ways, *shape)).astype(np.float32)
-        self.feeds["X"] = self.turned(self._numbers(r, self.steps, self.batch, self.inputs))
+        x = r.standard_normal((self.steps, self.batch, self.inputs))
+        self.feeds["X"] = self.turned(x.astype(np.float32))
         for name in self.states:
-            self.feeds[name] = self.turned(0.5 * self._numbers(r, ways, self.batch, self.hidden))
+            state = 0.5 * r.standard_normal((ways, self.batch, self.hidden))
+            self.feeds[name] = self.turned(state.astype(np.float32))
         if self.lengths is not None:
             self.feeds["sequence_lens"] = np.array(self.lengths, np.int32)
 
@@ -118,54 +118,21 @@ class Layer:
             return Rnn.from_float(flat, nonlinearity=self.kind, **common)
         return Gru.from_float(flat, linear_before_reset=self.kind == "gru", **common)
 
-    def arguments(self) -> tuple[Array, Array, Array, list[int]]:
-        """x [T, B, I], h0 and c0 [D, B, H], and the items' lengths."""
+    def by_core(self) -> dict[str, Array]:
+        """The outputs, to the bit: the core's, and no state of an item without steps."""
         zeros = np.zeros((self.ways, self.batch, self.hidden), np.float32)
-        h, c = (
+        h0, c0 = (
             self.turned(self.feeds[n]) if n in self.feeds else zeros.copy()
             for n in ("initial_h", "initial_c")
         )
         lengths = [self.steps] * self.batch if self.lengths is None else list(self.lengths)
-        return self.turned(self.feeds["X"]), h, c, lengths
-
-    def by_core(self) -> dict[str, Array]:
-        """The outputs, to the bit: the core's, and no state of an item without steps."""
-        x, h0, c0, lengths = self.arguments()
-        net = self.core()
+        net, x = self.core(), self.turned(self.feeds["X"])
         if isinstance(net, Lstm):
             y, h, c = net(x, h0, c0, lengths)
         else:
             assert isinstance(net, Gru | Rnn)
             (y, h), c = net(x, h0, lengths), c0
         y = y.reshape(self.steps, self.batch, self.ways, self.hidden).transpose(0, 2, 1, 3)
-        return self._outputs(y, h, c, lengths)
-
-    def by_reference(self) -> dict[str, Array]:
-        """The outputs by `tests.onnx.references.recurrent`, single steps of single items."""
-        x, h0, c0, lengths = self.arguments()
-        h, c = h0.astype(np.float64), c0.astype(np.float64)
-        y = np.zeros((self.steps, self.ways, self.batch, self.hidden))
-        for d in range(self.ways):
-            reverse = d == 1 or self.direction == "reverse"
-            w, r, biases = self._parts(d)
-            for b, length in enumerate(lengths):
-                at = slice(b, b + 1)
-                for t in reversed(range(length)) if reverse else range(length):
-                    held = h[d, at].astype(np.float32).astype(np.float64)
-                    h[d, at], c[d, at] = reference(
-                        CORE[self.kind], x[t, at], w, r, biases, held, c[d, at], self.clip
-                    )
-                    y[t, d, b] = h[d, b]
-        return self._outputs(y, h, c, lengths)
-
-    def _parts(self, d: int) -> tuple[Weights, Weights, tuple[Array, Array]]:
-        order = ORDERS[self.op]
-        w, r = (_rounded(permute_gates(self.weights[n][d], order)) for n in "WR")
-        zeros = np.zeros(2 * len(w.q), np.float32)
-        first, second = np.split(self.weights["B"][d] if self.bias else zeros, 2)
-        return w, r, (permute_gates(first, order), permute_gates(second, order))
-
-    def _outputs(self, y: Array, h: Array, c: Array, lengths: list[int]) -> dict[str, Array]:
         h, c = h.copy(), c.copy()
         none = [b for b, length in enumerate(lengths) if length == 0]
         h[:, none], c[:, none] = 0, 0
@@ -173,17 +140,6 @@ class Layer:
             y = np.ascontiguousarray(y.transpose(2, 0, 1, 3))
         outputs = {"Y": y, "Y_h": self.turned(h), "Y_c": self.turned(c)}
         return {n: outputs[n] for n in self.names}
-
-    @staticmethod
-    def _numbers(r: np.random.Generator, *shape: int) -> Array:
-        return r.standard_normal(shape).astype(np.float32)
-
-
-def _rounded(w: Array) -> Weights:
-    """`w` [n, k] in int8 with a scale a row: the definition, in NumPy."""
-    scale = np.abs(w).max(axis=1) / np.float32(127)
-    scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)
-    return Weights(np.rint(w / scale[:, None]).astype(np.int8), scale)
 
 
 def _trimmed(names: Iterable[str]) -> list[str]:

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from octavo.core.convolution import unpack_filters
-from octavo.onnx import inspect
 from octavo.recipe import FLOAT as FLOAT_SCHEME
 from octavo.recipe import Kind, Recipe, Rule, Scheme
 from tests import graphs
 from tests.graphs import EXACT, FLOAT, FLOAT16, INT8, Array, Converted, assert_close, values, weight
 from tests.graphs import run as run_float
-from tests.native_target.forms import agrees, attributes, constant, ours, run, spelt
+from tests.native_target.forms import agrees, constant, ours, run, spelt
 from tests.native_target.forms import convert as convert_by_default
 from tests.native_target.forms import convert_convolutions as convert
 from tests.onnx.references.conv import reference_native as reference
@@ -146,21 +145,8 @@ def test_recipes_hold_them_per_channel_and_image(
     assert all(note in " ".join(middle.notes) for note in notes)
 
 
-def test_inspect_says_the_same() -> None:
-    native = inspect(chain(3), target="native").decisions
-    assert [d.scheme.is_float for d in native] == [True, False, True]
-    assert all(d.scheme.is_float for d in inspect(chain(3)).decisions)
-
-
 def test_a_computed_bias_leaves_it_float(tmp_path: Path) -> None:
     inputs = {"x": [None] * 4, "b": [24]}
     given = spelt("y=Conv(x,w,b)", inputs, {"w": weight(*DENSE)})
     done = convert(given, tmp_path, allow_nothing=True)
     assert "bias is computed" in done.report.layers[0].reason
-
-
-def test_the_attributes_of_the_node_are_complete(tmp_path: Path) -> None:
-    (layer,) = ours(convert(convolution(weight(*DENSE), None, "pads:1/1/1/1"), tmp_path))
-    said: dict[str, Any] = {"M": 24, "C": 16, "group": 1, "activation": "none"}
-    said |= {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
-    assert said.items() <= attributes(layer).items()

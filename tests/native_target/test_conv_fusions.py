@@ -186,14 +186,6 @@ def test_other_pools_stay_apart(tmp_path: Path, options: str) -> None:
     assert check(given, tmp_path, image(1, 16, 18, 16)).ops == ["Conv", "MaxPool"]
 
 
-@pytest.mark.parametrize("size", [(1, 8), (8, 1), (1, 1), (3, 5)], ids=str)
-def test_images_smaller_than_a_pool_are_taken_as_onnx_runtime_takes_them(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
-    given = model(f"r=Relu(c); y=MaxPool(r,{POOL})", window="pads:1/1/1/1")
-    assert check(given, tmp_path, image(2, 16, *size)).ops == ["Conv"]
-
-
 def test_relu_behind_the_pool_is_taken_too(tmp_path: Path) -> None:
     done, first = (
         convert(model(tail), tmp_path)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.core.embedding import Embedding
 from octavo.core.kernels import checksum, pack, quantize_weight
 from octavo.core.qparams import Grid, QType
 from tests.core.statement import assert_same_bits
-from tests.graphs import INT64, normal
+from tests.graphs import INT64
 from tests.native_target.nodes import inferred, refuses, run
 
 both_layouts = pytest.mark.parametrize("packed", [0, 1], ids=["rows", "packed"])
@@ -53,40 +52,26 @@ class Table:
 
 @both_layouts
 @pytest.mark.parametrize(
-    ("rows", "dim", "symmetric", "dtype"),
+    ("rows", "dim", "symmetric", "dtype", "shape"),
     [
-        (1, 1, True, np.int32),
-        (5, 3, False, np.int64),
-        (16, 4, True, np.int64),
-        (37, 70, False, np.int32),
-        (40, 384, True, np.int32),
-        (513, 17, False, np.int64),
+        (1, 1, True, np.int32, (3, 50)),
+        (5, 3, False, np.int64, (3, 50)),
+        (16, 4, True, np.int64, (3, 50)),
+        (37, 70, False, np.int32, (200,)),
+        (40, 384, True, np.int32, (2, 1, 2, 3)),
+        (513, 17, False, np.int64, (2, 0, 3)),
+        (20, 12, False, np.int64, ()),
+        (20, 12, True, np.int32, (0,)),
     ],
 )
 def test_rows_are_dequantized(
-    rows: int, dim: int, symmetric: bool, dtype: type, packed: int
+    rows: int, dim: int, symmetric: bool, dtype: type, shape: tuple[int, ...], packed: int
 ) -> None:
     table = Table(rows, dim, packed, symmetric=symmetric)
-    indices = np.random.default_rng(1).integers(-rows, rows, (3, 50)).astype(dtype)
+    indices = np.asarray(np.random.default_rng(1).integers(-rows, rows, shape), dtype)
     y = table.run(indices)
     assert_same_bits(y, table.expected(indices))
     assert_same_bits(y, table.run(indices, threads=2))
-
-
-@both_layouts
-def test_it_has_the_bits_of_the_core(packed: int) -> None:
-    values, indices = normal(300, 100), np.random.default_rng(4).integers(0, 300, (7, 90))
-    table = Table(300, 100, packed)
-    table.held = quantize_weight(values, Grid.of(QType.INT8, symmetric=True), 0)
-    assert_same_bits(table.run(indices), Embedding.from_float(values)(indices))
-
-
-@both_layouts
-@pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 0, 3), (2, 1, 2, 3)], ids=str)
-def test_indices_of_any_shape(shape: tuple[int, ...], packed: int) -> None:
-    table = Table(20, 12, packed)
-    indices = np.asarray(np.random.default_rng(1).integers(0, 20, shape))
-    assert_same_bits(table.run(indices), table.expected(indices))
 
 
 @both_layouts

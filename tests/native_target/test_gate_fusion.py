@@ -61,28 +61,20 @@ def activation(converted: Converted, op: str = "GatedLinear") -> str:
     return str(attributes(found)["activation"])
 
 
+TWO = "g=MatMul(x,w); u=MatMul(x,v)"
+ERF = "e=Div(g,root2); f=Erf(e); h=Add(f,one); i=Mul(g,h); a=Mul(i,half)"
 GATES = {
-    "swiglu": ("silu none", "g=MatMul(x,w); u=MatMul(x,v); s=Sigmoid(g); a=Mul(g,s); y=Mul(a,u)"),
+    "swiglu": ("silu none", f"{TWO}; s=Sigmoid(g); a=Mul(g,s); y=Mul(a,u)"),
     "the other side": (
-        "silu none",
-        "u=MatMul(x,v); g=MatMul(x,w); s=Sigmoid(g); a=Mul(g,s); y=Mul(u,a)",
+        *("silu none", "u=MatMul(x,v); g=MatMul(x,w); s=Sigmoid(g); a=Mul(g,s); y=Mul(u,a)"),
     ),
-    "geglu": (
-        "gelu none",
-        "g=MatMul(x,w); u=MatMul(x,v); e=Div(g,root2); f=Erf(e); h=Add(f,one); "
-        "i=Mul(g,h); a=Mul(i,half); y=Mul(a,u)",
-    ),
-    "geglu by tanh": (
-        "gelu_tanh none",
-        "g=MatMul(x,w); u=MatMul(x,v); a=ms:FastGelu(g); y=Mul(a,u)",
-    ),
-    "reglu": ("relu none", "g=MatMul(x,w); u=MatMul(x,v); a=Relu(g); y=Mul(a,u)"),
-    "glu": ("sigmoid none", "g=MatMul(x,w); u=MatMul(x,v); a=Sigmoid(g); y=Mul(u,a)"),
-    "bilinear": ("none none", "g=MatMul(x,w); u=MatMul(x,v); y=Mul(u,g)"),
+    "geglu": ("gelu none", f"{TWO}; {ERF}; y=Mul(a,u)"),
+    "geglu by tanh": ("gelu_tanh none", f"{TWO}; a=ms:FastGelu(g); y=Mul(a,u)"),
+    "reglu": ("relu none", f"{TWO}; a=Relu(g); y=Mul(a,u)"),
+    "glu": ("sigmoid none", f"{TWO}; a=Sigmoid(g); y=Mul(u,a)"),
+    "bilinear": ("none none", f"{TWO}; y=Mul(u,g)"),
     "with biases": (
-        "silu none",
-        "g=MatMul(x,w); gb=Add(g,b); u=MatMul(x,v); ub=Add(d,u); s=Sigmoid(gb); "
-        "a=Mul(gb,s); y=Mul(a,ub)",
+        *("silu none", f"{TWO}; gb=Add(g,b); ub=Add(d,u); s=Sigmoid(gb); a=Mul(gb,s); y=Mul(a,ub)"),
     ),
     "one wide layer": (
         "silu none",
@@ -117,9 +109,9 @@ OTHERS = {
     "other inputs": "r=Relu(x); g=MatMul(x,w); u=MatMul(r,v); y=Mul(g,u)",
     "other sizes": "g=MatMul(x,w); u=MatMul(x,narrow); m=ReduceMax(u,axes:-1/); y=Mul(g,m)",
     "a square": "g=MatMul(x,w); y=Mul(g,g)",
-    "read elsewhere": "g=MatMul(x,w); u=MatMul(x,v); p=Mul(g,u); y=Sub(p,u)",
-    "two activations": "g=MatMul(x,w); u=MatMul(x,v); a=Tanh(g); i=Sigmoid(u); y=Mul(a,i)",
-    "sums": "g=MatMul(x,w); u=MatMul(x,v); y=Sub(g,u)",
+    "read elsewhere": f"{TWO}; p=Mul(g,u); y=Sub(p,u)",
+    "two activations": f"{TWO}; a=Tanh(g); i=Sigmoid(u); y=Mul(a,i)",
+    "sums": f"{TWO}; y=Sub(g,u)",
 }
 
 
@@ -143,16 +135,12 @@ def test_a_wide_layer_becomes_one_for_each_part(tmp_path: Path) -> None:
 KEPT = {
     "another axis": "h=MatMul(x,three); q|k=Split(h,axis:0); y=Sub(q,k)",
     "an output": "h=MatMul(x,wide); q|k=Split(h,axis:-1); y=Sub(q,k)",
-    "another reader": (
-        "h=MatMul(x,wide); q|k=Split(h,axis:-1); l=Sub(q,k); m=ReduceMax(h,axes:-1/); y=Add(l,m)"
-    ),
-    "every other column": (
-        "h=MatMul(x,wide); q=Slice(h,i0,i80,last,i2); k=Slice(h,i1,i80,last,i2); y=Sub(q,k)"
-    ),
-    "columns twice": (
-        "h=MatMul(x,wide); q=Slice(h,i0,i64,last); k=Slice(h,i10,far,last); "
-        "m=ReduceMax(k,axes:-1/); y=Add(q,m)"
-    ),
+    "another reader": "h=MatMul(x,wide); q|k=Split(h,axis:-1); l=Sub(q,k); "
+    "m=ReduceMax(h,axes:-1/); y=Add(l,m)",
+    "every other column": "h=MatMul(x,wide); q=Slice(h,i0,i80,last,i2); "
+    "k=Slice(h,i1,i80,last,i2); y=Sub(q,k)",
+    "columns twice": "h=MatMul(x,wide); q=Slice(h,i0,i64,last); k=Slice(h,i10,far,last); "
+    "m=ReduceMax(k,axes:-1/); y=Add(q,m)",
 }
 
 

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from octavo.core.kernels import GroupedWeight, PackedWeight, WeightFormat, checksum
 from octavo.core.linear import Linear
 from octavo.errors import ModelError
-from octavo.ir import DOMAIN
 from octavo.onnx import convert_target
 from tests.core.layers import random_rows
 from tests.core.statement import assert_same_bits
-from tests.graphs import build, conv, convert, normal, save
-from tests.native_target.nodes import REFUSALS, opened
+from tests.graphs import conv, convert, normal, save
+from tests.native_target.nodes import REFUSALS, Change, dense_model, opened, puts, sets
 from tests.native_target.nodes import run as run_one
 
 formats = pytest.mark.parametrize("fmt", [f for f in WeightFormat if f.group], ids=str)
@@ -46,36 +45,21 @@ def core(w: GroupedWeight, group: int, bias: np.ndarray, activation: str = "none
 
 
 def model(
-    op: str,
-    weights: Sequence[GroupedWeight],
-    biases: Sequence[np.ndarray],
-    *,
-    outs: Sequence[str] = ("y",),
-    more: Sequence[str] = (),
-    **attributes: Any,
+    op: str, weights: Sequence[GroupedWeight], biases: Sequence[np.ndarray], **more: Any
 ) -> onnx.ModelProto:
     """x [..., K] and what `more` names -> the node `dense` of `op` -> `outs`."""
-    constants: dict[str, np.ndarray] = {}
-    for i, (w, bias) in enumerate(zip(weights, biases, strict=True)):
-        parts = (w.pack().view(np.int8), w.channel_scale, np.zeros(w.n, np.int8), bias)
-        names = (f"W{i}", f"W{i}_scale", f"W{i}_zero_point", f"B{i}")
-        constants |= dict(zip(names, parts, strict=True))
-    sizes, digests = [w.n for w in weights], [checksum(w.pack()) for w in weights]
-    one, first = op == "Linear", weights[0]
-    said = {"N": first.n, "checksum": digests[0]} if one else {"N": sizes, "checksum": digests}
-    said |= {"K": first.k, "group_size": first.format.group, "weight_format": first.format.value}
-    names = ["x", *constants, *more]
-    node = helper.make_node(op, names, list(outs), "dense", domain=DOMAIN, **said | attributes)
-    inputs = dict.fromkeys(["x", *more], (1, None))
-    return build([node], inputs, list(outs), constants, domains=(DOMAIN,))
+    layers = [
+        (w.pack().view(np.int8), w.channel_scale, np.zeros(w.n, np.int8), bias)
+        for w, bias in zip(weights, biases, strict=True)
+    ]
+    fmt = weights[0].format
+    said: dict[str, Any] = {"K": weights[0].k, "group_size": fmt.group, "weight_format": fmt.value}
+    inputs, outs = dict.fromkeys(["x", *more.pop("also", [])]), more.pop("outs", ["y"])
+    return dense_model(op, layers, inputs, outs, **said | more)
 
 
 def run(made: onnx.ModelProto, **feeds: np.ndarray) -> Any:
     return opened(made, 2).run(None, feeds)
-
-
-def bias_of(n: int, seed: int = 4) -> np.ndarray:
-    return normal(n, seed=seed)
 
 
 @pytest.mark.sweep(5)
@@ -87,7 +71,7 @@ def test_linear_has_the_bits_of_the_core(
 ) -> None:
     m, k, n = shape
     group, w = 0 if by_rows else fmt.group, weight(fmt, n, k)
-    bias, x = bias_of(n), random_rows(m, k)
+    bias, x = normal(n), random_rows(m, k)
     (y,) = run(model("Linear", [w], [bias], group_size=group, activation="silu"), x=x)
     assert_same_bits(y, core(w, group, bias, "silu")(x))
 
@@ -96,10 +80,10 @@ def test_linear_has_the_bits_of_the_core(
 @formats
 def test_residuals_and_several_layers_over_one_input(fmt: WeightFormat) -> None:
     n, k = 40, 150
-    weights, biases = [weight(fmt, n, k, s) for s in (1, 2)], [bias_of(n, s) for s in (1, 2)]
+    weights, biases = [weight(fmt, n, k, s) for s in (1, 2)], [normal(n, seed=s) for s in (1, 2)]
     x, residual = random_rows(7, k), random_rows(7, n)
     first, second = (core(w, fmt.group, b)(x) for w, b in zip(weights, biases, strict=True))
-    (y,) = run(model("Linear", weights[:1], biases[:1], more=["residual"]), x=x, residual=residual)
+    (y,) = run(model("Linear", weights[:1], biases[:1], also=["residual"]), x=x, residual=residual)
     assert_same_bits(y, first + residual)
     both = run(model("GroupedLinear", weights, biases, outs=["a", "b"]), x=x)
     for found, expected in zip(both, (first, second), strict=True):
@@ -122,26 +106,21 @@ def test_a_table_has_the_numbers_of_its_groups(fmt: WeightFormat) -> None:
 
 W = weight(WeightFormat.INT4_32, 33, 70)
 BYTES = W.pack().view(np.int8)
-CASES: dict[str, tuple[dict[str, Any], dict[str, np.ndarray], str]] = {
-    "groups of another length": ({"group_size": 128}, {}, "group_size is 128; .* or 32"),
-    "another format of as many bytes": ({"weight_format": "int4-64"}, {}, "W has shape"),
-    "a format of a newer release": ({"weight_format": "int3-32"}, {}, "the format 'int3-32'"),
-    "zero points beside those of groups": (
-        *({}, {"W0_zero_point": np.ones(33, np.int8)}),
-        "W_zero_point holds other numbers than 0",
-    ),
-    "damaged": ({}, {"W0": BYTES ^ np.int8(1)}, "W does not hold what was written"),
-    "cut short": ({}, {"W0": BYTES[:-64]}, "W has shape"),
+CASES: dict[str, tuple[Change, str]] = {
+    "groups of another length": (sets("group_size", 128), "group_size is 128; .* or 32"),
+    "another format of as many bytes": (sets("weight_format", "int4-64"), "W has shape"),
+    "a format of a newer release": (sets("weight_format", "int3-32"), "the format 'int3-32'"),
+    "zero points beside those of groups": (puts("W_zero_point", np.ones(33, np.int8)), "W_zero"),
+    "damaged": (puts("W", BYTES ^ np.int8(1)), "W does not hold what was written"),
+    "cut short": (puts("W", BYTES[:-64]), "W has shape"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_wrong_node_is_refused_by_name(case: str) -> None:
-    attributes, constants, message = CASES[case]
-    made = model("Linear", [W], [bias_of(33)], **attributes)
-    for tensor in made.graph.initializer:
-        if tensor.name in constants:
-            tensor.CopyFrom(numpy_helper.from_array(constants[tensor.name], tensor.name))
+    change, message = CASES[case]
+    made = model("Linear", [W], [normal(33)])
+    change(made)
     with pytest.raises(REFUSALS, match=f"node 'dense'.*{message}"):
         opened(made)
 

@@ -33,14 +33,6 @@ def test_it_computes_its_reference(tmp_path: Path) -> None:
     assert_close(y, np.matmul(a, b), INT8, size)
 
 
-def test_nan_reaches_its_row_and_column_as_the_reference_says(tmp_path: Path) -> None:
-    a, b = values(5, 16), values(16, 7)
-    a[1, 3], b[0, 4] = np.nan, np.inf
-    (y,) = run(convert(product(), tmp_path, **ASKED), {"a": a, "b": b})
-    assert np.array_equal(np.isnan(y), np.isnan(reference(a, b)))
-    assert np.isnan(y[1]).all() and np.isnan(y[:, 4]).all() and np.isnan(y).sum() == 11
-
-
 def test_it_is_off_by_default(tmp_path: Path) -> None:
     done = convert(product(), tmp_path, allow_nothing=True)
     assert not ours(done)

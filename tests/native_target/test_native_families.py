@@ -6,7 +6,6 @@ by PyTorch's newer exporter, which takes ten times as long; the rest is slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,8 @@ from tests.native_target.more_families import MORE
 
 pytest.importorskip("transformers")
 
-ALIKE = (
-    "BART encoder",
-    "CLIP vision",
-    "DINOv2",
-    "DeiT",
-    "DistilBERT",
-    "ELECTRA",
-    "Mistral",
-    "Qwen2",
-    "RoBERTa",
-)
+ALIKE = {"BART encoder", "CLIP vision", "DINOv2", "DeiT", "DistilBERT", "ELECTRA", "Mistral"}
+ALIKE |= {"Qwen2", "RoBERTa"}
 """Families whose graphs are those of others."""
 ALSO = {"BERT": "torchscript eager", "Llama": "dynamo sdpa", "ViT": "dynamo eager"}
 """Exports beside the one that `make test` has of each family."""
@@ -70,49 +60,6 @@ def cases() -> list[Any]:
     return found
 
 
-@dataclass(frozen=True)
-class Converted:
-    """A float file, and what became of it."""
-
-    source: Path
-    path: Path
-    attentions: int
-    left: int
-    """Softmaxes between two products that are none, as the report lists them."""
-
-
-class Files:
-    """Each is converted once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._made: dict[str, Converted] = {}
-
-    def converted(self, family: Family, export: Export) -> Converted:
-        """Skips what the exporter cannot write."""
-        try:
-            source = family_exports.onnx_path(family, Size.SMALL, export)
-        except ExportError as error:
-            reason = CANNOT.get((family.name, export.exporter))
-            assert reason is not None and reason in str(error), error
-            pytest.skip(f"the exporter cannot write it: {reason}")
-        if source.name not in self._made:
-            path = self._folder / f"{len(self._made)}.onnx"
-            report = quantize_dynamic(source, path, target="native", verify=False)
-            nodes = onnx.load(path).graph.node
-            count = sum(n.op_type == "Attention" and n.domain == "ai.octavo" for n in nodes)
-            left = [note for note in report.notes if note.startswith(LEFT)]
-            listed = sum(len(note.rpartition(": ")[2].split(", ")) for note in left)
-            self._made[source.name] = Converted(source, path, count, listed)
-        return self._made[source.name]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    torch.set_num_threads(1)
-    return Files(tmp_path_factory.mktemp("families"))
-
-
 def feeds(family: Family, source: Path) -> list[Feed]:
     """Of other sizes than the file was exported with, and padded, where it takes them."""
     if not family_exports.open_axes(source):
@@ -135,18 +82,31 @@ def real(feed: Feed, found: Array) -> Array:
     return rows
 
 
+def exported(family: Family, export: Export) -> Path:
+    """The float file; skips what the exporter cannot write."""
+    try:
+        return family_exports.onnx_path(family, Size.SMALL, export)
+    except ExportError as error:
+        reason = CANNOT.get((family.name, export.exporter))
+        assert reason is not None and reason in str(error), error
+        pytest.skip(f"the exporter cannot write it: {reason}")
+
+
 @pytest.mark.parametrize(("family", "export"), cases())
-def test_it_loads_and_is_near_float(files: Files, family: Family, export: Export) -> None:
-    converted = files.converted(family, export)
-    sessions = [open_session(path) for path in (converted.source, converted.path)]
-    for feed in feeds(family, converted.source):
+def test_it_is_near_float_and_every_attention_is_one_node(
+    tmp_path: Path, family: Family, export: Export
+) -> None:
+    torch.set_num_threads(1)
+    source, path = exported(family, export), tmp_path / "native.onnx"
+    report = quantize_dynamic(source, path, target="native", verify=False)
+    sessions = [open_session(each) for each in (source, path)]
+    for feed in feeds(family, source):
         exact, found = (real(feed, session.run(None, feed)[0]) for session in sessions)
         assert found.shape == exact.shape
         assert 0 < np.linalg.norm(found - exact) < MOST_ERROR * np.linalg.norm(exact)
-
-
-@pytest.mark.parametrize(("family", "export"), cases())
-def test_every_attention_is_one_node(files: Files, family: Family, export: Export) -> None:
-    converted, count = files.converted(family, export), family.count(Size.SMALL)
+    nodes, count = onnx.load(path).graph.node, family.count(Size.SMALL)
+    attentions = sum(n.op_type == "Attention" and n.domain == "ai.octavo" for n in nodes)
+    notes = [note for note in report.notes if note.startswith(LEFT)]
+    listed = sum(len(note.rpartition(": ")[2].split(", ")) for note in notes)
     left = count if family.name in APART else 0
-    assert (converted.attentions, converted.left) == (count - left, left)
+    assert (attentions, listed) == (count - left, left)

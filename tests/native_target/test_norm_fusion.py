@@ -19,26 +19,20 @@ from tests.native_target.forms import attributes, constant, convert, ours, run, 
 
 K, N = 48, 40
 EPS = 1e-5
+NUMBERS: dict[str, float] = {"eps": EPS, "tiny": 1e-12, "two": 2, "half": 0.5, "minus_half": -0.5}
+NUMBERS |= {"count": K, "root": K**-0.5}
 STORED: dict[str, Array] = {
     "w": weight(K, N, spread=False),
     "g": 1 + values(K, seed=4) / 4,
     "b": values(K, seed=5),
     "g3": (1 + values(K, seed=4) / 4).reshape(1, 1, K),
     "gminus": values(K, seed=4) / 4,
-    "eps": np.array(EPS, np.float32),
-    "tiny": np.array(1e-12, np.float32),
-    "one": np.array([1], np.float32),
-    "two": np.array(2, np.float32),
-    "wide_two": np.array(2, np.int64),
-    "half": np.array(0.5, np.float32),
-    "minus_half": np.array(-0.5, np.float32),
-    "last": np.array([-1], np.int64),
-    "third": np.array([2], np.int64),
-    "count": np.array(K, np.float32),
-    "twelve": np.array(12, np.float32),
-    "root": np.array(K**-0.5, np.float32),
     "rows": values(5, 1, seed=9),
     "g2": values(5, K),
+    "one": np.array([1], np.float32),
+    "wide_two": np.array(2, np.int64),
+    "last": np.array([-1], np.int64),
+    **{name: np.array(number, np.float32) for name, number in NUMBERS.items()},
 }
 # One large number in each row, a row of small ones, and rows that are far from 0.
 X = values(2, 5, K)
@@ -66,76 +60,41 @@ def agrees(given: onnx.ModelProto, done: Converted | Path) -> None:
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * float(np.abs(b).max()))
 
 
+SQUARES = "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a)"
+POWERS = SQUARES.replace("Mul(x,x)", "Pow(x,two)")
+CENTRED = (
+    "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
+    "a=Add(v,eps); s=Sqrt(a)"
+)
 RMS = {
-    "llama": (
-        "p=Pow(x,two); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); r=Reciprocal(s); "
-        "h=Mul(x,r); n=Mul(g,h)"
-    ),
-    "divided one": (
-        "p=Pow(x,two); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); r=Div(one,s); "
-        "h=Mul(x,r); n=Mul(h,g)"
-    ),
-    "divided": (
-        "p=Pow(x,wide_two); m=ReduceMean(p,axes:-1/); a=Add(eps,m); s=Sqrt(a); h=Div(x,s); "
-        "n=Mul(g,h)"
-    ),
-    "products": (
-        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); r=Pow(a,minus_half); "
-        "h=Mul(r,x); n=Mul(h,g)"
-    ),
-    "casts": (
-        "c=Cast(x,to:1); p=Pow(c,two); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); "
-        "h=Div(c,s); d=Cast(h,to:1); n=Mul(g,d)"
-    ),
-    "axis by number": (
-        "p=Mul(x,x); m=ReduceMean(p,axes:2/); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); n=Mul(g,h)"
-    ),
-    "weight of rank 3": (
-        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); n=Mul(g3,h)"
-    ),
-    "weight plus one": (
-        "q=Add(gminus,one); p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); "
-        "h=Div(x,s); n=Mul(h,q)"
-    ),
-    "sums": (
-        "p=Mul(x,x); t=ReduceSum(p,last); m=Div(t,count); a=Add(m,eps); s=Sqrt(a); "
-        "h=Div(x,s); n=Mul(g,h)"
-    ),
-    "sums of squares": (
-        "t=ReduceSumSquare(x,axes:-1/); m=Div(t,count); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); "
-        "n=Mul(g,h)"
-    ),
+    "llama": f"{POWERS}; r=Reciprocal(s); h=Mul(x,r); n=Mul(g,h)",
+    "divided one": f"{POWERS}; r=Div(one,s); h=Mul(x,r); n=Mul(h,g)",
+    "divided": "p=Pow(x,wide_two); m=ReduceMean(p,axes:-1/); a=Add(eps,m); s=Sqrt(a); h=Div(x,s); "
+    "n=Mul(g,h)",
+    "products": "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); r=Pow(a,minus_half); "
+    "h=Mul(r,x); n=Mul(h,g)",
+    "casts": "c=Cast(x,to:1); p=Pow(c,two); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); "
+    "h=Div(c,s); d=Cast(h,to:1); n=Mul(g,d)",
+    "axis by number": f"{SQUARES}; h=Div(x,s); n=Mul(g,h)".replace("axes:-1/", "axes:2/"),
+    "weight of rank 3": f"{SQUARES}; h=Div(x,s); n=Mul(g3,h)",
+    "weight plus one": f"q=Add(gminus,one); {SQUARES}; h=Div(x,s); n=Mul(h,q)",
+    "sums": "p=Mul(x,x); t=ReduceSum(p,last); m=Div(t,count); a=Add(m,eps); s=Sqrt(a); "
+    "h=Div(x,s); n=Mul(g,h)",
+    "sums of squares": "t=ReduceSumSquare(x,axes:-1/); m=Div(t,count); a=Add(m,eps); s=Sqrt(a); "
+    "h=Div(x,s); n=Mul(g,h)",
     "a length": "l=ReduceL2(x,axes:-1/); m=Mul(l,root); h=Div(x,m); n=Mul(g,h)",
-    "without a weight": "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)",
+    "without a weight": f"{SQUARES}; n=Div(x,s)",
     "simplified": "n=SimplifiedLayerNormalization(x,g,axis:-1,epsilon:1e-5)",
     "simplified by default": "n=SimplifiedLayerNormalization(x,g)",
-    "with a bias": (
-        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); "
-        "i=Mul(g,h); n=Add(i,b)"
-    ),
+    "with a bias": f"{SQUARES}; h=Div(x,s); i=Mul(g,h); n=Add(i,b)",
 }
 LAYER = {
-    "spelt": (
-        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Pow(d,two); v=ReduceMean(p,axes:-1/); "
-        "a=Add(v,eps); s=Sqrt(a); h=Div(d,s); i=Mul(h,g); n=Add(i,b)"
-    ),
-    "products": (
-        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
-        "a=Add(v,eps); s=Sqrt(a); r=Reciprocal(s); h=Mul(d,r); i=Mul(g,h); n=Add(b,i)"
-    ),
-    "tensorflow": (
-        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
-        "a=Add(v,eps); s=Sqrt(a); r=Reciprocal(s); i=Mul(r,g); j=Mul(x,i); k=Mul(m,i); "
-        "l=Sub(b,k); n=Add(j,l)"
-    ),
-    "a small epsilon": (
-        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
-        "a=Add(v,tiny); s=Sqrt(a); h=Div(d,s); i=Mul(g,h); n=Add(b,i)"
-    ),
-    "without a bias": (
-        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
-        "a=Add(v,eps); s=Sqrt(a); h=Div(d,s); n=Mul(g,h)"
-    ),
+    "spelt": f"{CENTRED}; h=Div(d,s); i=Mul(h,g); n=Add(i,b)".replace("Mul(d,d)", "Pow(d,two)"),
+    "products": f"{CENTRED}; r=Reciprocal(s); h=Mul(d,r); i=Mul(g,h); n=Add(b,i)",
+    "tensorflow": f"{CENTRED}; r=Reciprocal(s); i=Mul(r,g); j=Mul(x,i); k=Mul(m,i); l=Sub(b,k); "
+    "n=Add(j,l)",
+    "a small epsilon": f"{CENTRED}; h=Div(d,s); i=Mul(g,h); n=Add(b,i)".replace("eps", "tiny"),
+    "without a bias": f"{CENTRED}; h=Div(d,s); n=Mul(g,h)",
     "named": "n=LayerNormalization(x,g,b,axis:-1,epsilon:1e-5)",
     "named by default": "n=LayerNormalization(x,g,b)",
     "named by its number": "n=LayerNormalization(x,g,b,axis:2,epsilon:1e-3)",
@@ -206,22 +165,16 @@ def test_what_is_normalized_may_be_read_elsewhere(name: str, tmp_path: Path) -> 
 
 
 OTHERS = {
-    "one number a row behind": (
-        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); n=Mul(x,s)"
-    ),
-    "fourth powers": (
-        "p=Mul(x,x); q=Mul(p,p); m=ReduceMean(q,axes:-1/); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)"
-    ),
+    "one number a row behind": f"{SQUARES}; n=Mul(x,s)",
+    "fourth powers": "p=Mul(x,x); q=Mul(p,p); m=ReduceMean(q,axes:-1/); a=Add(m,eps); s=Sqrt(a); "
+    "n=Div(x,s)",
     "no root": "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); n=Div(x,a)",
-    "another axis": "p=Mul(x,x); m=ReduceMean(p,axes:1/); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)",
-    "two axes": "p=Mul(x,x); m=ReduceMean(p,axes:1/2); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)",
-    "variance of another mean": (
-        "m=ReduceMean(x,axes:-1/); h=Mul(m,half); d=Sub(x,h); p=Mul(d,d); "
-        "v=ReduceMean(p,axes:-1/); a=Add(v,eps); s=Sqrt(a); c=Sub(x,m); n=Div(c,s)"
+    "another axis": f"{SQUARES}; n=Div(x,s)".replace("axes:-1/", "axes:1/"),
+    "two axes": f"{SQUARES}; n=Div(x,s)".replace("axes:-1/", "axes:1/2"),
+    "variance of another mean": f"{CENTRED}; c=Sub(x,m); n=Div(c,s)".replace(
+        "d=Sub(x,m)", "h=Mul(m,half); d=Sub(x,h)"
     ),
-    "an activation inside": (
-        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); t=Tanh(m); a=Add(t,eps); s=Sqrt(a); n=Div(x,s)"
-    ),
+    "an activation inside": f"{SQUARES}; n=Div(x,s)".replace("a=Add(m", "t=Tanh(m); a=Add(t"),
     "named over two axes": "n=LayerNormalization(x,g2,axis:-2)",
 }
 

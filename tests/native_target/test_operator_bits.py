@@ -9,7 +9,7 @@ import numpy as np
 
 from octavo.core.kernels import isas
 from tests import fresh
-from tests.core import attention_cases
+from tests.core.attention_cases import CASES, operands
 from tests.native_target import test_matmul_op, test_norm_op
 from tests.native_target.nodes import run
 
@@ -26,26 +26,21 @@ def digest(*arrays: np.ndarray) -> str:
 
 def digests() -> dict[str, str]:
     """Of what each operator makes of its cases, on this process's instruction set."""
-    attentions = [(case, attention_cases.operands(case)) for case in attention_cases.CASES]
-    matrices = [test_matmul_op.operands(*shapes) for shapes in test_matmul_op.SHAPES]
-    return {
-        "Attention": digest(
-            *(
-                run("Attention", x, heads=case.heads, bfloat16=allowed)
-                for case, x in attentions
-                for allowed in (0, 1)
-            )
-        ),
-        "MatMul": digest(
-            *(test_matmul_op.product(a, b, transposed=t) for a, b in matrices for t in (0, 1))
-        ),
-        "Norm": digest(
-            *(
-                run("Norm", test_norm_op.operands(shape, bias=bias), kind=kind)
-                for shape, kind, bias in test_norm_op.CASES
-            )
-        ),
-    }
+    attentions = [
+        run("Attention", operands(case), heads=case.heads, bfloat16=allowed)
+        for case in CASES
+        for allowed in (0, 1)
+    ]
+    products = [
+        test_matmul_op.product(*test_matmul_op.operands(*shapes), transposed=transposed)
+        for shapes in test_matmul_op.SHAPES
+        for transposed in (0, 1)
+    ]
+    norms = [
+        run("Norm", test_norm_op.operands(shape, bias=bias), kind=kind)
+        for shape, kind, bias in test_norm_op.CASES
+    ]
+    return {"Attention": digest(*attentions), "MatMul": digest(*products), "Norm": digest(*norms)}
 
 
 def test_every_instruction_set_gives_the_same_bits() -> None:

@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import helper, numpy_helper
 
-from octavo.core.recurrent_weights import permute_gates, separate
-from octavo.torch import quantize_dynamic
-from tests.graphs import BOOL, FLOAT, FLOAT16, INT8, assert_close, build, error, node, run
+from tests.graphs import BOOL, FLOAT, FLOAT16, INT8, build, error, node, run
 from tests.native_target.forms import convert
-from tests.native_target.recurrent_layers import ORDERS, Layer, native, opened, outputs
+from tests.native_target.recurrent_layers import Layer, opened
 
 
 def test_inside_a_branch(tmp_path: Path) -> None:
@@ -73,61 +70,6 @@ def test_float16(tmp_path: Path, kind: str) -> None:
     for array, expected in zip(found, layer.by_core().values(), strict=True):
         assert array.dtype == np.float16
         assert np.array_equal(array, expected.astype(np.float16))
-
-
-def test_the_result_is_close_to_the_float_model(tmp_path: Path) -> None:
-    layer = Layer("gru", 40, 48, direction="bidirectional", steps=12, batch=4)
-    found = outputs(layer, tmp_path)
-    for name, theirs in zip(layer.names, run(layer.model(), layer.feeds), strict=True):
-        assert_close(found[name], theirs, INT8)
-
-
-def torch_layer(layer: Layer) -> torch.nn.Module:
-    """The float layer of torch.nn with the weights of `layer`."""
-    kind: Any = {"LSTM": torch.nn.LSTM, "GRU": torch.nn.GRU, "RNN": torch.nn.RNN}[layer.op]
-    more = {"nonlinearity": layer.kind} if layer.op == "RNN" else {}
-    module: torch.nn.Module = kind(
-        layer.inputs, layer.hidden, bidirectional=layer.ways == 2, **more
-    )
-    order, state = ORDERS[layer.op], {}
-    for d, end in enumerate(["", "_reverse"][: layer.ways]):
-        first, second = np.split(layer.weights["B"][d], 2)
-        arrays = (layer.weights["W"][d], layer.weights["R"][d], first, second)
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        for name, array in zip(names, arrays, strict=True):
-            state[f"{name}_l0{end}"] = torch.from_numpy(permute_gates(array, order))
-    module.load_state_dict(state)
-    return module
-
-
-@pytest.mark.parametrize(
-    ("kind", "direction"),
-    [
-        ("lstm", "bidirectional"),
-        ("gru", "bidirectional"),
-        ("tanh", "bidirectional"),
-        ("relu", "forward"),
-    ],
-)
-def test_integers_and_outputs_are_those_of_octavo_torch(
-    tmp_path: Path, kind: str, direction: str
-) -> None:
-    layer = Layer(kind, 21, 35, direction=direction)
-    quantized = quantize_dynamic(torch_layer(layer).eval())
-    buffers = dict(quantized.named_buffers())
-    done = native(layer, tmp_path)
-    stored = {i.name: numpy_helper.to_array(i) for i in done.proto.graph.initializer}
-    inputs = [stored.get(name) for name in done.proto.graph.node[0].input]
-    for part, w, scale in (("ih", inputs[1], inputs[2]), ("hh", inputs[3], inputs[4])):
-        for d, end in enumerate(["", "_reverse"][: layer.ways]):
-            packed = buffers[f"packed_{part}_l0{end}"].numpy()
-            assert np.array_equal(w[d].reshape(-1).view(np.uint8), packed)
-            scales = buffers[f"scale_{part}_l0{end}"].numpy()
-            gates = len(ORDERS[layer.op])
-            assert np.array_equal(separate(scale[d], gates, layer.hidden), scales)
-    y, _ = quantized(torch.from_numpy(layer.feeds["X"]))
-    found = outputs(layer, tmp_path)["Y"].transpose(0, 2, 1, 3).reshape(y.shape)
-    assert np.array_equal(found, y.numpy())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme, WeightS
 from tests import graphs
 from tests.graphs import FLOAT, Converted
 from tests.native_target.forms import convert
-from tests.native_target.nodes import REFUSALS
+from tests.native_target.nodes import REFUSALS, Change, puts, sets
 from tests.native_target.nodes import opened as opened_proto
 from tests.native_target.recurrent_layers import Layer, native, opened, outputs
 
@@ -131,33 +131,6 @@ def test_other_schemes_become_the_one_there_is(tmp_path: Path, case: str) -> Non
         assert said.startswith(note)
     assert outcome.scheme == "int8 per channel, activations per row"
     assert np.array_equal(opened(done.path).run(["Y"], layer.feeds)[0], layer.by_core()["Y"])
-
-
-Change = Callable[[onnx.ModelProto], None]
-
-
-def sets(name: str, value: Any) -> Change:
-    """Sets an attribute of the node."""
-
-    def change(model: onnx.ModelProto) -> None:
-        attributes = model.graph.node[0].attribute
-        kept = [a for a in attributes if a.name != name]
-        del attributes[:]
-        attributes.extend([*kept, helper.make_attribute(name, value)])
-
-    return change
-
-
-def puts(index: int, change: Callable[[Any], Any]) -> Change:
-    """Changes the numbers of the node's constant input `index`."""
-
-    def changed(model: onnx.ModelProto) -> None:
-        name = model.graph.node[0].input[index]
-        (stored,) = (i for i in model.graph.initializer if i.name == name)
-        array = change(numpy_helper.to_array(stored).copy())
-        stored.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), name))
-
-    return changed
 
 
 def damaged(array: np.ndarray) -> np.ndarray:

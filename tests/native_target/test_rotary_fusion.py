@@ -139,8 +139,7 @@ def test_casts_to_the_same_type_are_looked_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 1, 2), (2, 3, 7, 64), (1, 2, 5, 80), (0, 2, 5, 8)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_operator_computes_what_is_stated(shape: tuple[int, ...], threads: int) -> None:
-    x = values(*shape)
-    cos, sin = (values(1, 1, *shape[2:], seed=seed) for seed in (1, 2))
+    x, cos, sin = values(*shape), *(values(1, 1, *shape[2:], seed=seed) for seed in (1, 2))
     y = run_op("Rotary", {"X": x, "cos": cos, "sin": sin}, {}, threads)
     np.testing.assert_allclose(y, reference(x, cos, sin), rtol=1e-5, atol=1e-6)
 
@@ -148,10 +147,9 @@ def test_the_operator_computes_what_is_stated(shape: tuple[int, ...], threads: i
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("turned", [2, 6, 20, 32])
 def test_some_elements_of_a_row_turn(turned: int, interleaved: bool) -> None:
-    x = values(2, 3, 5, 32)
-    cos, sin = (values(1, 1, 5, turned, seed=seed) for seed in (1, 2))
-    given = {"X": x, "cos": cos, "sin": sin}
-    y = run_op("Rotary", given, turned=turned, interleaved=int(interleaved))
+    x, cos, sin = values(2, 3, 5, 32), *(values(1, 1, 5, turned, seed=seed) for seed in (1, 2))
+    given: dict[str, Any] = {"turned": turned, "interleaved": int(interleaved)}
+    y = run_op("Rotary", {"X": x, "cos": cos, "sin": sin}, **given)
     expected = reference(x, cos, sin, interleaved=interleaved)
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
 

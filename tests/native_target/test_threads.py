@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from onnx import helper
 from tests import fresh
 from tests.core.layers import random_layer
 from tests.core.statement import Layer
-from tests.graphs import FLOAT, save
+from tests.graphs import FLOAT, normal, save
 from tests.native_target.nodes import grouped_model, linear_model, opened, options_with
 
 # Wide enough that two threads share the work, by rows and by columns.
@@ -41,8 +42,7 @@ def two_layers() -> onnx.ModelProto:
 
 
 def feeds() -> list[dict[str, np.ndarray]]:
-    rng = np.random.default_rng(3)
-    return [{"x": rng.standard_normal((*s, 512)).astype(np.float32)} for s in SHAPES]
+    return [{"x": normal(*shape, 512)} for shape in SHAPES]
 
 
 @pytest.fixture(scope="module")
@@ -55,25 +55,19 @@ def same(found: list[Any], expected: list[np.ndarray]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-Options = dict[str, Any]
-KINDS: dict[str, tuple[Options, Options]] = {
-    "one": ({"intra_op_num_threads": 1}, {}),
-    "two": ({}, {}),
-    "four": ({"intra_op_num_threads": 4}, {}),
-    "as-many-as-there-are": ({"intra_op_num_threads": 0}, {}),
-    "no-spinning": ({}, {"session.intra_op.allow_spinning": "0"}),
-    "side-by-side": (
-        {"execution_mode": ort.ExecutionMode.ORT_PARALLEL, "inter_op_num_threads": 2},
-        {},
-    ),
-    "no-arena": ({"enable_cpu_mem_arena": False}, {}),
-    "no-memory-pattern": ({"enable_mem_pattern": False}, {}),
-    "no-optimization": (
-        {"graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL},
-        {},
-    ),
+PARALLEL, PLAIN = ort.ExecutionMode.ORT_PARALLEL, ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+KINDS: dict[str, dict[str, Any]] = {
+    "one": {"intra_op_num_threads": 1},
+    "two": {},
+    "four": {"intra_op_num_threads": 4},
+    "as-many-as-there-are": {"intra_op_num_threads": 0},
+    "no-spinning": {"session.intra_op.allow_spinning": "0"},
+    "side-by-side": {"execution_mode": PARALLEL, "inter_op_num_threads": 2},
+    "no-arena": {"enable_cpu_mem_arena": False},
+    "no-memory-pattern": {"enable_mem_pattern": False},
+    "no-optimization": {"graph_optimization_level": PLAIN},
 }
-"""Options of a session, and entries of its configuration."""
+"""Options of a session; with a dot in it, an entry of its configuration."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,11 +75,11 @@ def test_every_kind_of_session_gives_the_same_bits(
     kind: str, expected: list[list[np.ndarray]]
 ) -> None:
     options = options_with(threads=2)
-    attributes, entries = KINDS[kind]
-    for name, value in attributes.items():
-        setattr(options, name, value)
-    for name, value in entries.items():
-        options.add_session_config_entry(name, value)
+    for name, value in KINDS[kind].items():
+        if "." in name:
+            options.add_session_config_entry(name, value)
+        else:
+            setattr(options, name, value)
     session = opened(two_layers(), options=options)
     for _ in range(5):
         for feed, wanted in zip(feeds(), expected, strict=True):
@@ -94,31 +88,24 @@ def test_every_kind_of_session_gives_the_same_bits(
 
 def hammer(
     sessions: list[ort.InferenceSession], expected: list[list[np.ndarray]], threads: int, runs: int
-) -> list[str]:
-    """What went wrong in `runs` runs of each of `threads` threads, which begin together."""
-    wrong: list[str] = []
+) -> bool:
+    """Whether `runs` runs of each of `threads` threads, which begin together, give `expected`."""
     given, start = feeds(), threading.Barrier(threads)
 
-    def work(number: int) -> None:
-        try:
-            start.wait()
-            for i in range(runs):
-                session = sessions[(number + i) % len(sessions)]
-                which = (number * 7 + i) % len(given)
-                if not same(session.run(None, given[which]), expected[which]):
-                    wrong.append(f"thread {number}, run {i}: other bits for {SHAPES[which]}")
-        except Exception as error:  # noqa: BLE001  # a thread's errors would be lost
-            wrong.append(f"thread {number}: {error}")
+    def work(number: int) -> bool:
+        start.wait()
+        turns = [(sessions[(number + i) % len(sessions)], number * 7 + i) for i in range(runs)]
+        return all(
+            same(session.run(None, given[i % len(given)]), expected[i % len(given)])
+            for session, i in turns
+        )
 
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return wrong
+    with ThreadPoolExecutor(threads) as pool:
+        return all(pool.map(work, range(threads)))
 
 
 def of_one_registration() -> list[ort.InferenceSession]:
+    """Sessions outlive their options."""
     options = options_with(threads=2)
     return [opened(two_layers(), options=options) for _ in range(2)]
 
@@ -133,24 +120,25 @@ SESSIONS: dict[str, Callable[[], list[ort.InferenceSession]]] = {
 
 @pytest.mark.parametrize("sessions", SESSIONS)
 def test_eight_threads_over_sessions(sessions: str, expected: list[list[np.ndarray]]) -> None:
-    assert hammer(SESSIONS[sessions](), expected, 8, 60) == []
+    assert hammer(SESSIONS[sessions](), expected, 8, 60)
 
 
 def test_sessions_open_and_close_beside_others_that_run(expected: list[list[np.ndarray]]) -> None:
-    steady, wrong = opened(two_layers(), 2), []
-    over = threading.Event()
+    steady, over = opened(two_layers(), 2), threading.Event()
 
-    def open_and_close() -> None:
+    def open_and_close() -> bool:
+        found = []
         while not over.is_set():
-            if not same(opened(two_layers(), 2).run(None, feeds()[1]), expected[1]):
-                wrong.append("a new session gives other bits")
+            found.append(same(opened(two_layers(), 2).run(None, feeds()[1]), expected[1]))
+        return all(found)
 
-    opener = threading.Thread(target=open_and_close)
-    opener.start()
-    wrong += hammer([steady], expected, 4, 50)
-    over.set()
-    opener.join()
-    assert wrong == []
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(open_and_close)
+        try:
+            assert hammer([steady], expected, 4, 50)
+        finally:
+            over.set()
+        assert others.result()
 
 
 PINNED = """
@@ -190,13 +178,6 @@ def test_a_caller_that_keeps_to_one_processor_has_the_others_work(tmp_path: Path
     """
     found = fresh.python(PINNED, save(two_layers(), tmp_path / "m.onnx")).stdout
     assert int(found) >= 10
-
-
-def test_a_session_outlives_its_options(expected: list[list[np.ndarray]]) -> None:
-    options = options_with(threads=2)
-    session = opened(two_layers(), options=options)
-    del options
-    assert same(session.run(None, feeds()[2]), expected[2])
 
 
 def test_threads_that_all_sessions_share(tmp_path: Path, expected: list[list[np.ndarray]]) -> None:
