@@ -85,5 +85,9 @@ def test_what_is_quantized_is_not_quantized_again() -> None:
         quantize_dynamic(quantized, {"head", "table"}, dtype=torch.quint8)
     with pytest.raises(AlreadyQuantizedError, match="is a QuantizedLinear already"):
         quantize_dynamic(quantize_dynamic(nn.Linear(4, 4)))
+    theirs = type("Linear", (nn.Module,), {})()
+    type(theirs).__module__ = "torch.ao.nn.quantized.dynamic.modules.linear"
+    with pytest.raises(AlreadyQuantizedError, match=r"1 was quantized by torch\.ao"):
+        quantize_dynamic(nn.Sequential(nn.Linear(4, 4), theirs))
     with pytest.raises(ModelError, match="no report"):
         report(network())

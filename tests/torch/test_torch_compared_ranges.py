@@ -82,8 +82,10 @@ def test_a_stack_is_seen_layer_by_layer() -> None:
 def test_packed_sequences_and_keywords() -> None:
     x = torch.randn(7, 2, 16)
     packed = pack_padded_sequence(x, [7, 4])
-    (layer,) = ranges(nn.GRU(16, 20), packed).values()
+    layer, above = ranges(nn.GRU(16, 20, num_layers=2), packed).values()
     assert same(layer.inputs, packed.data)
+    assert above.alone.values == 11 * 20 + 2 * 20  # outputs and last states
+    assert above.alone.sqnr_db > 38
     cell = nn.LSTMCell(16, 20)
     (layer,) = compare(cell, quantize_dynamic(cell), input=x[0]).layers
     assert same(layer.inputs, x[0])

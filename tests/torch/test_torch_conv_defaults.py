@@ -50,11 +50,8 @@ def test_behind_depthwise_ones_and_in_gates() -> None:
     found = places(nn.Sequential(conv(), separable, conv(kernel=1), conv()))
     expected = {"1.2.down": Place.GATE, "1.2.up": Place.GATE, "1.3": Place.SEPARABLE}
     assert found == {"0": Place.FIRST, **expected, "3": Place.LAST}
-
-
-def test_a_pool_behind_makes_no_gate() -> None:
-    model = nn.Sequential(conv(), conv(kernel=1), conv(), conv(), nn.AdaptiveAvgPool2d(1))
-    assert places(model) == {"0": Place.FIRST, "3": Place.LAST}
+    pooled = nn.Sequential(conv(), conv(kernel=1), conv(), conv(), nn.AdaptiveAvgPool2d(1))
+    assert places(pooled) == {"0": Place.FIRST, "3": Place.LAST}  # a pool behind makes no gate
 
 
 def test_what_makes_a_raw_signal() -> None:
@@ -108,15 +105,6 @@ def test_the_stem_of_a_transformer_is_quantized_but_for_the_first(stem: str) -> 
         assert relative(done(x), model(x)) < 0.03
 
 
-def test_the_call_of_torch_ao_keeps_convolutions_float() -> None:
-    done = quantize_dynamic(patches())
-    assert type(done.patches) is nn.Conv2d
-
-
-def test_recipes_of_weights_alone_leave_them_float() -> None:
-    assert "patches" in left_float(patches(), "int8-block")
-
-
 def test_a_rule_comes_before_what_is_known_of_convolutions() -> None:
     mine = preset("int8").with_rules_first(Rule(FLOAT, name="patches", reason="mine"))
     found = {d.layer.name: d.reason for d in inspect(patches(), mine).decisions}
@@ -126,6 +114,8 @@ def test_a_rule_comes_before_what_is_known_of_convolutions() -> None:
     assert all(not d.scheme.is_float for d in inspect(chain, every).decisions)
 
 
-def test_an_accurate_recipe_holds_them_per_image() -> None:
+def test_other_recipes_and_the_call_of_torch_ao() -> None:
+    assert type(quantize_dynamic(patches()).patches) is nn.Conv2d
+    assert "patches" in left_float(patches(), "int8-block")
     done = quantize_dynamic(frames(), recipe="int8-accurate")
     assert type(done.conv2) is QuantizedConv1d

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from octavo.recipe import Rule, Scheme, preset
 from octavo.torch import default_mapping, inspect, load, quantize_dynamic, report, save
@@ -17,17 +17,21 @@ from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 
 
-class WithProperty(nn.Linear):
-    gain = property(lambda self: 2.0)
+def having(name: str, base: type = nn.Linear, **own: Any) -> Any:
+    """A subclass with something of its own."""
+    return type(name, (base,), {"__module__": __name__, **own})
 
 
-class WithMethod(nn.Linear):
-    def twice(self, x: Tensor) -> Tensor:
-        return 2 * self(x)
-
-
-class WithClassAttribute(nn.Linear):
-    kind = "special"
+WithProperty = having("WithProperty", gain=property(lambda self: 2.0))
+WithMethod = having("WithMethod", twice=lambda self, x: 2 * self(x))
+WithClassAttribute = having("WithClassAttribute", kind="special")
+WithLoading = having("WithLoading", train=lambda self, mode=True: nn.Linear.train(self, mode))
+Below = having("Below", WithProperty)  # nothing of its own, but its parent has
+WithTable = having("WithTable", nn.Embedding, rows=lambda self: self.num_embeddings)
+WithSteps = having("WithSteps", nn.LSTM, helper=lambda self: 5)
+WithFilters = having("WithFilters", nn.Conv1d, gain=property(lambda self: 3.0))
+Clash = having("Clash", scale=property(lambda self: 2.0))
+Alias = having("Alias")
 
 
 class WithParameter(nn.Linear):
@@ -48,43 +52,8 @@ class WithChild(nn.Linear):
         self.norm = nn.LayerNorm(16)
 
 
-class WithLoading(nn.Linear):
-    def train(self, mode: bool = True) -> Any:
-        return super().train(mode)
-
-
-class Below(WithProperty):
-    """Nothing of its own, but its parent has."""
-
-
-class WithTable(nn.Embedding):
-    def rows(self) -> int:
-        return self.num_embeddings
-
-
-class WithSteps(nn.LSTM):
-    def helper(self) -> int:
-        return 5
-
-
-class WithFilters(nn.Conv1d):
-    gain = property(lambda self: 3.0)
-
-
-HAVING = [
-    WithProperty,
-    WithMethod,
-    WithClassAttribute,
-    WithParameter,
-    WithBuffer,
-    WithChild,
-    WithLoading,
-    Below,
-]
-
-
-class Alias(nn.Linear):
-    """Nothing but another name."""
+HAVING = [WithProperty, WithMethod, WithClassAttribute, WithParameter, WithBuffer, WithChild]
+HAVING += [WithLoading, Below]
 
 
 class WithPlainAttributes(nn.Linear):
@@ -113,14 +82,10 @@ def test_it_stays_float_by_default_and_says_why(kind: Any) -> None:
     assert [d.scheme.is_float for d in inspect(model(kind)).decisions] == [True, False]
 
 
-def by_mapping(kind: type) -> dict[str, Any]:
-    return {"mapping": default_mapping() | {kind: QuantizedLinear}}
-
-
 NAMED: dict[str, Any] = {
     "name": lambda kind: {"qconfig_spec": {"0"}},
     "type": lambda kind: {"qconfig_spec": {kind}},
-    "mapping": by_mapping,
+    "mapping": lambda kind: {"mapping": default_mapping() | {kind: QuantizedLinear}},
     "rule": lambda kind: {"recipe": preset("int8").with_rules_first(Rule(Scheme(), name="0"))},
 }
 
@@ -182,10 +147,6 @@ def test_attributes_of_plain_layers_are_kept() -> None:
     quantized = quantize_dynamic(given)
     assert quantized[0].multiplier == 0.5
     assert isinstance(quantized[0].adapter, QuantizedLinear)
-
-
-class Clash(nn.Linear):
-    scale = property(lambda self: 2.0)
 
 
 def test_a_name_that_the_quantized_layer_needs_keeps_it_float() -> None:

@@ -1,4 +1,4 @@
-"""What octavo.torch.load says of files that are not whole, and of models that do not fit."""
+"""What octavo.torch.load says of files and models that tests/errors has no texts of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch import nn
 
 from octavo.errors import ModelError, OptionError
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.files.manifest import parse
 from octavo.torch.files.safetensors import read
 from tests.models import assert_bits
 
@@ -74,16 +73,15 @@ def rewrite_said(path: Path, change: Callable[[dict[str, Any]], object]) -> None
     rewrite(path, within)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    assert error_of(tmp_path / "m.safetensors").startswith(": there is no such file; give one ")
-    assert error_of(tmp_path).startswith(" is a directory; give a file that octavo.torch.save")
+def test_a_directory(tmp_path: Path) -> None:
     assert "from_pretrained" in error_of(tmp_path)
 
 
-@pytest.mark.parametrize("kept", [0, 8, 9, 2000, -1])
+@pytest.mark.parametrize("kept", [0, 8, 2000, -1])
 def test_a_file_that_is_cut_short(kept: int, path: Path) -> None:
     path.write_bytes(path.read_bytes()[:kept])
-    assert "no safetensors file" in error_of(path) if kept < 8 else "cut short" in error_of(path)
+    said = "no safetensors file" if kept in (0, 8) else "cut short"
+    assert said in error_of(path)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +98,6 @@ def test_a_file_that_is_something_else(content: bytes, message: str, tmp_path: P
     assert message in error_of(tmp_path / "m")
 
 
-def test_a_safetensors_file_of_another_kind(tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
-    save_file({"a": torch.ones(3)}, path, {"format": "pt"})
-    assert "'octavo' (it has 'format')" in error_of(path)
-
-
 def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
     """Its data need not begin at multiples of 64, nor elements at multiples of their size."""
     metadata, tensors = read(path)
@@ -117,17 +109,11 @@ def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
     assert_bits(load(path, Net).query(x), expected.query(x))
 
 
-def test_a_newer_format(path: Path) -> None:
-    rewrite_said(path, lambda said: said.update(format=3, version="9.1", more={}))
-    assert error_of(path).startswith(" has format 3, written by Octavo 9.1; ")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda said: said.pop("format"), "KeyError('format')"),
         (lambda said: said.pop("layers"), "'layers'"),
-        (lambda said: said.update(layers=[]), "layers is list"),
         (lambda said: said.update(version=None), "version is NoneType"),
         (lambda said: said.update(unknown=1), "'unknown'"),
         (lambda said: said["report"].pop("layers"), "report: KeyError('layers')"),
@@ -163,16 +149,6 @@ def test_damaged_metadata(
 def test_damaged_entries(change: dict[str, Any], message: str, path: Path) -> None:
     rewrite(path, lambda header: header["query.bias"].update(change))
     assert error_of(path).startswith(message)
-
-
-def test_bytes_behind_the_last_tensor(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"abc")
-    assert " is damaged: 3 bytes" in error_of(path)
-
-
-def test_an_unknown_layer_class(path: Path) -> None:
-    rewrite_said(path, lambda said: said["layers"]["query"].update({"class": "QuantizedLinaer"}))
-    assert "Did you mean 'QuantizedLinear'" in error_of(path)
 
 
 @pytest.mark.parametrize("name", ["os.system", "torch.nn.Linear", "OSError", "Recorded"])
@@ -218,7 +194,6 @@ MISFITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         having(more=lambda: nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))),
         ("it has more.0.weight, more.0.bias, more.1.weight", "and 3 more, which the file lacks"),
     ),
-    "another width": (lambda: Net(32), ("query has out_features 32 there, 16 in the file",)),
     "another shape": (having(norm=lambda: nn.LayerNorm(12)), ("norm.bias [12], [16] in the file",)),
 }
 
@@ -275,12 +250,9 @@ def test_a_factory_that_fails_everywhere(path: Path) -> None:
     assert "fails: LookupError: no config (" in error_of(path, factory, skeleton="cpu")
 
 
-def test_a_factory_that_makes_no_model(path: Path) -> None:
-    assert error_of(path, lambda: 3).startswith("model_factory returned int")
+def test_a_factory_that_is_none(path: Path) -> None:
     with pytest.raises(OptionError, match=r"model_factory: .*, not str"):
         load(path, "Net")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match=r"skeleton: .*'cuda'"):
-        load(path, Net, skeleton="cuda")
 
 
 def test_a_factory_that_asks_for_the_cpu_by_itself(path: Path) -> None:
@@ -346,11 +318,3 @@ def test_a_dict_of_the_factory_whose_key_holds_a_dot(path: Path) -> None:
     rewrite(path, lambda header: header.update({"table.a.b": header.pop("table.a-b")}))
     rewrite_said(path, lambda said: said.update(attributes=["table.a.b"]))
     assert "holds a dot: table.a.b" in misfit_of(path, dotted)
-
-
-def test_the_manifest_is_plain_data(path: Path) -> None:
-    metadata, _ = read(path)
-    again = parse(path, {"octavo": parse(path, metadata).to_json()})
-    assert again == parse(path, metadata)
-    assert again.layers["query"]["class"] == "QuantizedLinear"
-    assert list(again.layers) == ["query", "value"]

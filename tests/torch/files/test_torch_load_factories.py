@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from transformers import AutoModel, BertModel, GPT2LMHeadModel
 
-from octavo.errors import ModelError
 from octavo.torch import compare, load, quantize_dynamic, report, save
 from tests.models import mlp, net, transformer
 
@@ -63,12 +62,6 @@ def test_generation_settings_are_those_of_the_folder(tmp_path: Path) -> None:
     again = load(path, lambda: GPT2LMHeadModel.from_pretrained(tmp_path / "gpt2"))
     assert again.generation_config.max_new_tokens == 3
     assert torch.equal(again(IDS).logits, quantized(IDS).logits)
-
-
-def test_a_folder_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
-    _, path = saved(AutoModel.from_pretrained(folder), tmp_path)
-    with pytest.raises(ModelError, match=r"model_factory fails: OSError.*nowhere"):
-        load(path, lambda: AutoModel.from_pretrained(tmp_path / "nowhere"))
 
 
 def test_a_factory_that_loads_a_checkpoint_is_quiet(tmp_path: Path) -> None:

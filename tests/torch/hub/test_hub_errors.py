@@ -15,7 +15,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from octavo import Scheme
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -24,7 +23,7 @@ from octavo.errors import (
     OutputError,
     RecipeError,
 )
-from octavo.recipe import FLOAT, Recipe, Rule
+from octavo.recipe import FLOAT, Recipe
 from octavo.torch.hub import OctavoConfig, aligned_files
 from octavo.torch.layers.linear import QuantizedLinear
 from tests.torch.hub.families import BERT, checkpoint, load
@@ -249,14 +248,3 @@ def test_folders_of_others_are_refused_by_name(
     (folder / "config.json").write_text(json.dumps(data))
     with pytest.raises((AlreadyQuantizedError, ModelError, NothingQuantizedError), match=message):
         load(BERT, folder, quantization_config=OctavoConfig())
-
-
-def test_a_layer_without_a_form_in_compressed_tensors_is_named(
-    float_folder: Path, tmp_path: Path
-) -> None:
-    recipe = Recipe("groups", Scheme(), (Rule(FLOAT, name="pooler.dense"),))
-    made = load(BERT, float_folder, quantization_config=OctavoConfig(recipe))
-    config = made.hf_quantizer.quantization_config
-    config.layout = type(config.layout).COMPRESSED_TENSORS
-    with pytest.raises(ModelError, match=r"embeddings\.word_embeddings is a QuantizedEmbedding"):
-        made.save_pretrained(tmp_path)

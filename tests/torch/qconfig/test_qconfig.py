@@ -94,7 +94,6 @@ def test_a_dynamic_qconfig_says_the_weight_only() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"weight": MinMaxObserver()}, "weight is an instance of MinMaxObserver"),
         ({"activation": torch.nn.Identity()}, "activation is an instance of Identity"),
         ({"weight": torch.int8}, r"weight torch\.int8 makes no observer"),
     ],
@@ -122,11 +121,6 @@ def test_with_args_of_arguments_that_have_no_hash() -> None:
     factory = MinMaxObserver.with_args(factory_kwargs={"device": "cpu"})
     assert pickle.loads(pickle.dumps(factory)) == factory
     assert len({factory, copy.deepcopy(factory)}) == 1
-
-
-def test_with_args_names_an_argument_that_does_not_exist() -> None:
-    with pytest.raises(OptionError, match=r"'qsheme'\. Did you mean 'qscheme'"):
-        MinMaxObserver.with_args(dtype="int8").with_args(qsheme="per_tensor_affine")
 
 
 def test_with_args_of_users_classes() -> None:

@@ -44,32 +44,18 @@ def network() -> Any:
 PLACES = torch.arange(12).reshape(2, 6)
 ROWS = "activations per row"
 
+INT4, INT8 = Int8DynamicActivationInt4WeightConfig, Int8DynamicActivationInt8WeightConfig
+INTX = Int8DynamicActivationIntxWeightConfig
+AFFINE = INTX(torch.int4, PerGroup(64), MappingType.ASYMMETRIC, torch.float16)
 CONFIGS: dict[str, tuple[Any, str]] = {
-    "int4": (Int8DynamicActivationInt4WeightConfig(), f"int4 per block of 32, affine, {ROWS}"),
-    "int4, 128": (
-        Int8DynamicActivationInt4WeightConfig(group_size=128),
-        f"int4 per block of 128, affine, {ROWS}",
-    ),
-    "int8": (Int8DynamicActivationInt8WeightConfig(), f"int8 per channel, {ROWS}"),
-    "int8, 7 bits": (
-        Int8DynamicActivationInt8WeightConfig(reduce_range=True),
-        f"int8 per channel, 7 bits, {ROWS}",
-    ),
-    "int8 per tensor": (
-        Int8DynamicActivationInt8WeightConfig(granularity=[PerRow(), PerTensor()]),
-        f"int8 per tensor, {ROWS}",
-    ),
-    "intx": (Int8DynamicActivationIntxWeightConfig(), f"int8 per block of 32, {ROWS}"),
-    "intx, 4 bits": (
-        Int8DynamicActivationIntxWeightConfig(
-            torch.int4, PerGroup(64), MappingType.ASYMMETRIC, torch.float16
-        ),
-        f"int4 per block of 64, affine, {ROWS}",
-    ),
-    "intx per axis": (
-        Int8DynamicActivationIntxWeightConfig(weight_granularity=PerAxis(0)),
-        f"int8 per channel, {ROWS}",
-    ),
+    "int4": (INT4(), f"int4 per block of 32, affine, {ROWS}"),
+    "int4, 128": (INT4(group_size=128), f"int4 per block of 128, affine, {ROWS}"),
+    "int8": (INT8(), f"int8 per channel, {ROWS}"),
+    "int8, 7 bits": (INT8(reduce_range=True), f"int8 per channel, 7 bits, {ROWS}"),
+    "int8 per tensor": (INT8(granularity=[PerRow(), PerTensor()]), f"int8 per tensor, {ROWS}"),
+    "intx": (INTX(), f"int8 per block of 32, {ROWS}"),
+    "intx, 4 bits": (AFFINE, f"int4 per block of 64, affine, {ROWS}"),
+    "intx per axis": (INTX(weight_granularity=PerAxis(0)), f"int8 per channel, {ROWS}"),
     "weights only": (
         IntxWeightOnlyConfig(torch.int4, PerGroup(32)),
         "int4 per block of 32, activations per group of 32",
@@ -115,20 +101,20 @@ def test_a_filter_chooses_modules_by_type_and_name() -> None:
 
 def test_a_second_call_is_about_what_is_float() -> None:
     model = network()
-    quantize_(model, Int8DynamicActivationInt4WeightConfig(), lambda m, name: name == "up")
+    quantize_(model, INT4(), lambda m, name: name == "up")
     up = model.up
-    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    quantize_(model, INT8())
     assert model.up is up
     assert model.down.format == "int8"
     assert len(octavo.torch.report(model).quantized) == 2
     with pytest.raises(AlreadyQuantizedError, match="no other layer"):
-        quantize_(model, Int8DynamicActivationInt8WeightConfig())
+        quantize_(model, INT8())
 
 
 def test_a_model_is_as_it_was_where_nothing_can_be_done() -> None:
     model = network()
     before = dict(model.named_modules())
-    config = Int8DynamicActivationInt4WeightConfig()
+    config = INT4()
     with pytest.raises(NothingQuantizedError, match="filter_fn does not choose it"):
         quantize_(model, config, lambda module, name: False)
     with pytest.raises(OptionError, match=r"chose norm \(LayerNorm\), without a weight"):
@@ -149,13 +135,13 @@ def test_a_model_is_as_it_was_where_nothing_can_be_done() -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
     [
-        (Int8DynamicActivationInt4WeightConfig, {"group_size": 256}, "group_size: 256 .*32, 64"),
+        (INT4, {"group_size": 256}, "group_size: 256 .*32, 64"),
         (IntxWeightOnlyConfig, {"weight_dtype": torch.int3}, "weight_dtype: 'int3' .*int4, int8"),
-        (Int8DynamicActivationInt8WeightConfig, {"weight_only_decode": True}, "decode: True"),
+        (INT8, {"weight_only_decode": True}, "decode: True"),
         (IntxWeightOnlyConfig, {"version": 1}, "version: 1 .*2 alone"),
         (IntxWeightOnlyConfig, {"weight_dtype": torch.int4}, "granularity: PerAxis.*PerGroup"),
-        (Int8DynamicActivationInt8WeightConfig, {"granularity": PerGroup(32)}, "PerGroup.*PerRow"),
-        (Int8DynamicActivationIntxWeightConfig, {"weight_scale_dtype": torch.bfloat16},
+        (INT8, {"granularity": PerGroup(32)}, "PerGroup.*PerRow"),
+        (INTX, {"weight_scale_dtype": torch.bfloat16},
          "weight_scale_dtype: torch.bfloat16"),
         (IntxWeightOnlyConfig, {"intx_packing_format": "no"}, "intx_packing_format: 'no'"),
     ],
