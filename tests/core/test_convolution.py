@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
 from octavo.core.convolution import Conv1d, Conv2d, PackedFilters, pack_filters
-from octavo.core.kernels import quantize_weight, unpack
+from octavo.core.kernels import quantize_weight
 from octavo.core.qparams import Grid, QType
 from tests.core import statement
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
@@ -264,19 +264,6 @@ def test_one_axis_is_a_height_of_one(groups: int, pool: int) -> None:
     y = layer(x[:, :, 0])
     assert y.shape == layer.output_shape((2, 6, 50))
     assert_states(y[:, :, None], case.expected(x))
-
-
-def test_packed_filters_are_blocks_by_kernel_row_column_and_channel() -> None:
-    q = np.random.default_rng(0).integers(-127, 128, (6, 5, 2, 3)).astype(np.int8)
-    packed = pack_filters(q, groups=2)
-    assert packed.ctypes.data % 64 == 0
-    for part, own in zip(np.split(packed, 2), np.split(q, 2), strict=True):
-        assert np.array_equal(unpack(part, 3, 30), own.transpose(0, 2, 3, 1).reshape(3, 30))
-
-
-def test_depthwise_filters_are_packed_as_they_are() -> None:
-    q = np.random.default_rng(0).integers(-127, 128, (6, 1, 2, 3)).astype(np.int8)
-    assert np.array_equal(pack_filters(q, groups=3).view(np.int8), q.ravel())
 
 
 def test_a_layer_from_packed_filters() -> None:

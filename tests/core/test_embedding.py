@@ -198,18 +198,6 @@ def test_bags_mean_what_pytorch_means(mode: str, padding: int | None, last: bool
     torch.testing.assert_close(y, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_tensors_come_and_go() -> None:
-    torch = pytest.importorskip("torch")
-    table = random_table(20, 33)
-    indices = torch.tensor([[3, 4], [5, 19]])
-    y = table(indices)
-    assert isinstance(y, torch.Tensor)
-    assert_same_bits(y.numpy(), values(table)[indices.numpy()])
-    out = torch.empty(2, 2, 33)
-    assert table(indices, out=out) is out
-    assert torch.equal(out, y)
-
-
 @pytest.mark.parametrize(
     ("error", "named", "indices", "options"),
     [

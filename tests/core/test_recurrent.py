@@ -15,7 +15,6 @@ from octavo.core.recurrent_weights import (
     ONNX_GRU,
     ONNX_LSTM,
     FloatWeight,
-    interleave,
     permute_gates,
 )
 from tests.core.recurrent_statement import GATES, KINDS, Direction, Shape, Step, run
@@ -262,14 +261,6 @@ def test_reverse_and_onnx_gates() -> None:
     assert permute_gates(np.array(list("zrh")), ONNX_GRU).tolist() == list("rzh")
     with pytest.raises(ValueError, match="order: "):
         permute_gates(np.zeros(8), (0, 1, 1, 2))
-
-
-def test_gates_are_interleaved() -> None:
-    w = np.arange(2 * 17)
-    found = interleave(w, 2)
-    assert found.shape == (64,)
-    assert found[:32].tolist() == [*range(16), *range(17, 33)]
-    assert found[32:].tolist() == [16] + [0] * 15 + [33] + [0] * 15
 
 
 def test_addresses() -> None:
