@@ -326,28 +326,32 @@ def test_heads_that_were_pruned_keep_their_size() -> None:
     near(layer(x), own(layer, x))
 
 
-@pytest.mark.parametrize(
-    ("block", "method"),
-    [
-        *((block, "forward") for block in ("attention.self", "output", "output.LayerNorm", "")),
-        ("", "feed_forward_chunk"),
-    ],
-)
-def test_classes_that_are_patched_are_seen(
-    block: str, method: str, chains: list[Any], monkeypatch: pytest.MonkeyPatch
+PATCHED = ["attention.self.forward", "output.forward", "output.LayerNorm.forward", "forward"]
+
+
+@pytest.mark.parametrize("name", [*PATCHED, "feed_forward_chunk", "sdpa"])
+def test_code_that_is_patched_is_called(
+    name: str, chains: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer, x = one_layer()
+    from transformers.modeling_utils import AttentionInterface
+
+    (layer, x), calls = one_layer(), []
     layer(x)
     chains.clear()
-    kind, calls = type_behind(type(layer.get_submodule(block))), []
-    forward = getattr(kind, method)
+    block, _, method = name.rpartition(".")
+    kind = type_behind(type(layer.get_submodule(block)))
+    functions = AttentionInterface._global_mapping
+    code = functions["sdpa"] if name == "sdpa" else getattr(kind, method)
 
-    @functools.wraps(forward)
+    @functools.wraps(code)
     def patched(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)
-        return forward(*args, **kwargs)
+        return code(*args, **kwargs)
 
-    monkeypatch.setattr(kind, method, patched)
+    if name == "sdpa":
+        monkeypatch.setitem(functions, "sdpa", patched)
+    else:
+        monkeypatch.setattr(kind, method, patched)
     layer(x)
     assert calls
     assert not chains
@@ -375,24 +379,6 @@ def test_copies_run_their_own_parts(copied: Any, block: str, chains: list[Any]) 
     assert (before - exact).norm() > 0.1 * exact.norm()
     assert torch.equal(layer(x), before)
     assert len(chains) == 4
-
-
-def test_another_function_under_the_name_of_sdpa_is_called(
-    chains: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    from transformers.modeling_utils import AttentionInterface
-
-    (layer, x), calls = one_layer(), []
-    layer(x)
-    chains.clear()
-    monkeypatch.setitem(
-        AttentionInterface._global_mapping,
-        "sdpa",
-        lambda *args, **kwargs: calls.append(args) or sdpa_attention_forward(*args, **kwargs),
-    )
-    layer(x)
-    assert (len(calls), len(chains)) == (1, 0)
 
 
 @pytest.mark.parametrize(
