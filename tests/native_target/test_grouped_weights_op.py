@@ -62,34 +62,22 @@ def run(made: onnx.ModelProto, **feeds: np.ndarray) -> Any:
     return opened(made, 2).run(None, feeds)
 
 
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("by_rows", [False, True], ids=["groups", "rows"])
 @formats
-@pytest.mark.parametrize("shape", [(1, 64, 33), (5, 200, 40), (40, 31, 16)], ids=str)
-def test_linear_has_the_bits_of_the_core(
-    shape: tuple[int, int, int], fmt: WeightFormat, by_rows: bool
-) -> None:
-    m, k, n = shape
-    group, w = 0 if by_rows else fmt.group, weight(fmt, n, k)
-    bias, x = normal(n), random_rows(m, k)
-    (y,) = run(model("Linear", [w], [bias], group_size=group, activation="silu"), x=x)
-    assert_same_bits(y, core(w, group, bias, "silu")(x))
-
-
-@pytest.mark.sweep(3)
-@formats
-def test_residuals_and_several_layers_over_one_input(fmt: WeightFormat) -> None:
-    n, k = 40, 150
+def test_layers_have_the_bits_of_the_core(fmt: WeightFormat, by_rows: bool) -> None:
+    """One with a residual, two over one input, and two whose outputs are multiplied."""
+    n, k, group = 40, 150, 0 if by_rows else fmt.group
     weights, biases = [weight(fmt, n, k, s) for s in (1, 2)], [normal(n, seed=s) for s in (1, 2)]
     x, residual = random_rows(7, k), random_rows(7, n)
-    first, second = (core(w, fmt.group, b)(x) for w, b in zip(weights, biases, strict=True))
-    (y,) = run(model("Linear", weights[:1], biases[:1], also=["residual"]), x=x, residual=residual)
-    assert_same_bits(y, first + residual)
-    both = run(model("GroupedLinear", weights, biases, outs=["a", "b"]), x=x)
-    for found, expected in zip(both, (first, second), strict=True):
-        assert_same_bits(found, expected)
-    (y,) = run(model("GatedLinear", weights, biases), x=x)
-    assert_same_bits(y, first * second)
+    first, second = (core(w, group, b)(x) for w, b in zip(weights, biases, strict=True))
+    gelu, said = core(weights[0], group, biases[0], "gelu")(x), {"group_size": group}
+    one = model("Linear", weights[:1], biases[:1], also=["residual"], activation="gelu", **said)
+    two = model("GroupedLinear", weights, biases, outs=["a", "b"], **said)
+    (y,), (a, b) = run(one, x=x, residual=residual), run(two, x=x)
+    (product,) = run(model("GatedLinear", weights, biases, **said), x=x)
+    for found, wanted in ((y, gelu + residual), (a, first), (b, second), (product, first * second)):
+        assert_same_bits(found, wanted)
 
 
 @formats

@@ -71,11 +71,7 @@ def integers(converted: Converted) -> Array:
 
 
 GEMMS: list[tuple[dict[str, Any], tuple[int, ...] | None]] = [
-    ({}, (7, N)),
-    ({"transB": 1}, (7, 1)),
-    ({"transA": 1}, (1,)),
-    ({"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}, (N,)),
-    ({"alpha": -0.5}, None),
+    ({"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}, (7, 1)),
     ({"alpha": -0.5}, ()),
     ({"alpha": -2.0, "beta": -1.0}, (1, N)),
     ({"beta": 0.0}, (7, 1)),
