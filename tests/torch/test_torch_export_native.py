@@ -107,7 +107,7 @@ def exported(quantized: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> 
     )
 
 
-def test_what_was_written(exported: Exported) -> None:
+def test_what_was_written_and_its_bits(quantized: Any, exported: Exported) -> None:
     assert exported.operators == {"linear": 2} and exported.notes == ()
     assert exported.min_onnxruntime == "1.17" and exported.opset == 20
     model = onnx.load(exported.path)
@@ -116,6 +116,22 @@ def test_what_was_written(exported: Exported) -> None:
     assert [n.op_type for n in model.graph.node] == ["Linear", "Linear"]
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
     assert [o.name for o in model.graph.output] == ["y"]
+    found = constants(exported.path)
+    for name in ("0", "2"):
+        layer = quantized.get_submodule(name)
+        w = found[f"{name}.weight_quantized"]
+        n, k = layer.out_features, layer.in_features
+        assert w.dtype == np.int8 and w.shape == (-(-n // 16), -(-k // 4), 16, 4)
+        assert w.tobytes() == layer.packed.numpy().tobytes()
+        assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy())
+        assert not found[f"{name}.weight_zero_point"].any()
+    assert not found["2.bias"].any() and found["0.bias"].any()
+    for batch in (1, 17):
+        x = seeded(batch, 40, seed=batch, scale=3.0)
+        x[0, 5] = torch.nan
+        (y,), expected = run(exported.path, x), quantized(x).numpy()
+        assert np.isnan(y[0]).all() and np.isnan(expected[0]).all()
+        assert np.array_equal(y[1:], expected[1:])
 
 
 def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported, tmp_path: Path) -> None:
@@ -134,28 +150,6 @@ def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported, tmp_path
     assert other.pop("octavo.min_onnxruntime") == "1.18"
     assert said == {key: value for key, value in other.items() if key.startswith("octavo.")}
     assert "octavo.onnx.session" in said["octavo.operators"]
-
-
-def test_the_weights_are_the_packed_buffers(quantized: nn.Module, exported: Exported) -> None:
-    found = constants(exported.path)
-    for name in ("0", "2"):
-        layer = quantized.get_submodule(name)
-        w = found[f"{name}.weight_quantized"]
-        n, k = layer.out_features, layer.in_features
-        assert w.dtype == np.int8 and w.shape == (-(-n // 16), -(-k // 4), 16, 4)
-        assert w.tobytes() == layer.packed.numpy().tobytes()
-        assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy())
-        assert not found[f"{name}.weight_zero_point"].any()
-    assert not found["2.bias"].any() and found["0.bias"].any()
-
-
-@pytest.mark.parametrize("batch", [1, 17])
-def test_any_batch(quantized: nn.Module, exported: Exported, batch: int) -> None:
-    x = seeded(batch, 40, seed=batch, scale=3.0)
-    x[0, 5] = torch.nan
-    (y,), expected = run(exported.path, x), quantized(x).numpy()
-    assert np.isnan(y[0]).all() and np.isnan(expected[0]).all()
-    assert np.array_equal(y[1:], expected[1:])
 
 
 def test_weights_in_a_data_file_begin_on_pages(quantized: nn.Module, tmp_path: Path) -> None:
@@ -225,16 +219,21 @@ def test_what_stands_around_layers_is_fused(tmp_path: Path) -> None:
     assert relative(y, expected) <= 0.01  # silu in other bits may be another integer
 
 
-def test_a_linear_layer_of_16_bits_keeps_its_form(tmp_path: Path) -> None:
+def test_layers_without_a_native_operator_keep_their_portable_form(tmp_path: Path) -> None:
     weights = PlaceholderObserver.with_args(dtype=torch.float16)
-    qconfig = QConfig(activation=PlaceholderObserver, weight=weights)
-    spec = {"0": qconfig, "1": Scheme()}
-    model = quantize_dynamic(filled(nn.Sequential(nn.Linear(24, 16), nn.Linear(16, 8))), spec)
-    told = export(model, (seeded(5, 24),), tmp_path / "m.onnx")
-    assert told.notes == (f"{AS_PORTABLE}: 0",)
-    assert operators(tmp_path / "m.onnx") == ["Cast", "MatMul", "Add", "Linear"]
-    (y,), (expected,) = run(tmp_path / "m.onnx", seeded(5, 24)), flat(model(seeded(5, 24)))
-    assert relative(y, expected) <= 0.01
+    spec: dict[Any, Any] = {nn.LSTM: Scheme(), "whole": Scheme()}
+    spec["sixteen"] = QConfig(activation=PlaceholderObserver, weight=weights)
+    parts = {"whole": nn.Linear(24, 16), "sixteen": nn.Linear(16, 20)}
+    projected = nn.LSTM(20, 24, proj_size=10)
+    float_model = net(lambda m, x: m.lstm(m.sixteen(m.whole(x)))[0], **parts, lstm=projected)
+    model, args, path = quantize_dynamic(filled(float_model), spec), (seeded(5, 3, 24),), tmp_path
+    told = export(model, args, path / "m.onnx")
+    sixteen, projection = sorted(told.notes, reverse=True)
+    assert sixteen == f"{AS_PORTABLE}: sixteen"
+    assert projection.startswith("computed in float, over int8") and projection.endswith(": lstm")
+    assert ours(path / "m.onnx") == ["Linear"] and "LSTM" in operators(path / "m.onnx")
+    (y,), (expected,) = run(path / "m.onnx", *args), flat(model(*args))
+    assert relative(y, expected) <= 0.03
 
 
 def test_convolutions(tmp_path: Path) -> None:
@@ -313,18 +312,6 @@ def test_sizes_that_vary_and_outputs_that_nothing_reads(tmp_path: Path) -> None:
         assert_same_bits(model, (seeded(batch, steps, INPUTS),), path)
 
 
-def test_a_projection_keeps_its_portable_form(tmp_path: Path) -> None:
-    float_model, args = recurrent("lstm with projection")
-    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
-    told = export(model, args, path)
-    assert not ours(path) and operators(path).count("LSTM") == 1
-    (note,) = told.notes
-    assert note.startswith("computed in float, over int8 weights") and note.endswith(": layer")
-    assert told.min_onnxruntime == "1.17" and "octavo.operators" not in metadata(path)
-    for y, e in zip(run(path, *args), flat(model(*args)), strict=True):
-        assert y.shape == e.shape and relative(y, e) <= 0.03
-
-
 def test_a_layer_of_a_stack_that_stays_float(tmp_path: Path) -> None:
     float_model, args = recurrent("lstm, two layers, both ways")
     model = quantize_dynamic(float_model, {nn.LSTM: Scheme(), "layer.l1": None})
@@ -343,36 +330,21 @@ def test_cells(tmp_path: Path) -> None:
     assert_same_bits(model, args, path)
 
 
-one_worker = pytest.mark.xdist_group("native export of a whole model")  # makes it once
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
-    model = quantize_dynamic(everything(), recipe=ALL)
-    path = tmp_path_factory.mktemp("whole") / "m.onnx"
+def test_a_model_with_everything(tmp_path: Path) -> None:
+    model, path = quantize_dynamic(everything(), recipe=ALL), tmp_path / "m.onnx"
     i = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
     told = export(model, (i,), path, dynamic_shapes=({0: "batch", 1: "length"},))
     assert told.operators == {"embedding": 1, "conv": 1, "linear": 13, "recurrent": 2}
     assert told.min_onnxruntime == "1.17" and told.notes == ()
-    return model, path
-
-
-@one_worker
-def test_every_layer_is_ours(whole: tuple[nn.Module, Path]) -> None:
-    found = ours(whole[1])
+    found = ours(path)
     assert {"Embedding", "Conv", "GroupedLinear", "Linear", "GRU", "LSTM"} <= set(found)
-    assert not {"Gemm", "Gather", "DynamicQuantizeLSTM"} & set(operators(whole[1]))
+    assert not {"Gemm", "Gather", "DynamicQuantizeLSTM"} & set(operators(path))
     assert found.count("GroupedLinear") == found.count("Attention") == 2
-    assert not {"Softmax", "MatMul"} & set(operators(whole[1]))
-
-
-@one_worker
-@pytest.mark.parametrize("shape", [(1, 1), (4, 19)])
-def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int, int]) -> None:
-    model, path = whole
-    i = torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(1))
-    (y,), (expected,) = run(path, i), flat(model(i))
-    assert relative(y, expected) <= 0.02  # LayerNorm and Softmax are ONNX Runtime's
+    assert not {"Softmax", "MatMul"} & set(operators(path))
+    for shape in ((1, 1), (4, 19)):
+        i = torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(1))
+        (y,), (expected,) = run(path, i), flat(model(i))
+        assert relative(y, expected) <= 0.02  # LayerNorm and Softmax are ONNX Runtime's
 
 
 def branches() -> nn.Module:
