@@ -4,17 +4,19 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.errors import EvaluationError, HistoryError, OutputError
+from octavo.errors import HistoryError, OutputError
 from octavo.recipe import preset
-from octavo.results.tuning import Status, Trial, TuneResult
+from octavo.results.tuning import Status, Trial
 from octavo.tune import Criterion, Objective, tune
 from octavo.tune.arguments import strategy_named
 from octavo.tune.contest import Contest
@@ -37,7 +39,7 @@ def plain(trials: Sequence[Trial]) -> list[Any]:
     return [replace(t, seconds=0.0, elapsed=0.0, error=t.error[-80:]).to_dict() for t in trials]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     damage=st.lists(st.floats(-0.02, 0.3), min_size=1, max_size=9).map(tuple),
     float_accuracy=st.sampled_from([0.9, 0.0, -2.0]),
@@ -76,24 +78,6 @@ def test_a_search_ends_within_its_limits_and_calls_met_only_what_is(
         assert result.output == ""
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_same_seed_gives_the_same_trials(strategy: str) -> None:
-    def search(seed: int) -> TuneResult:
-        return tune(
-            Simulated((0.001, 0.02, 0.003, 0.03, 0.004)),
-            evaluate,
-            strategy=strategy,
-            seed=seed,
-            timeout=3600,
-            max_trials=12,
-            **SIZE,
-        )
-
-    assert plain(search(1).trials) == plain(search(1).trials)
-    if strategy in ("random", "tpe"):
-        assert plain(search(1).trials) != plain(search(2).trials)
-
-
 @pytest.mark.parametrize(
     ("strategy", "workers"), [*((name, None) for name in STRATEGIES), ("auto", 2)]
 )
@@ -110,7 +94,7 @@ def test_a_search_cut_anywhere_and_resumed_ends_as_one_undisturbed(
     }
     whole = tune(target, evaluate, **how)
     lines = (tmp_path / "history.jsonl").read_bytes().splitlines(keepends=True)
-    for cut in (1, 2, len(lines) // 2, len(lines) - 1, len(lines)):
+    for cut in (1,) if workers else (1, 2, len(lines) // 2, len(lines)):
         (tmp_path / "calls").write_text("")
         torn = lines[cut][:30] if cut < len(lines) else b""
         (tmp_path / "history.jsonl").write_bytes(b"".join(lines[:cut]) + torn)
@@ -132,11 +116,12 @@ def test_the_first_that_meets_ends_it_without_a_clock() -> None:
 
 
 def test_with_a_clock_it_goes_on_for_a_better_one() -> None:
-    quick = tune(Simulated((0.1, 0.0, 0.1)), evaluate, strategy="exhaustive", **SIZE)
-    long = tune(Simulated((0.1, 0.0, 0.1)), evaluate, strategy="exhaustive", timeout=600, **SIZE)
+    quick, long = (
+        tune(Simulated((0.1, 0.0, 0.1)), evaluate, strategy="exhaustive", timeout=timeout, **SIZE)
+        for timeout in (0, 600)
+    )
     assert len(long.trials) > len(quick.trials)
-    assert long.best.score is not None
-    assert quick.best.score is not None
+    assert long.best.score is not None and quick.best.score is not None
     assert long.best.score <= quick.best.score
 
 
@@ -157,22 +142,16 @@ def test_a_deadline_before_the_first_trial_still_gives_a_result() -> None:
     assert result.best is result.baseline
 
 
-class Counting:
-    """Evaluates, and raises `error` at one of its calls."""
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_ctrl_c_gives_the_best_so_far(at: int) -> None:
+    calls: list[Any] = []
 
-    def __init__(self, error: BaseException, at: int) -> None:
-        self.error, self.left = error, at
-
-    def __call__(self, model: Any) -> float:
-        self.left -= 1
-        if self.left < 0:
-            raise self.error
+    def it(model: Any) -> float:
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        calls.append(model)
         return evaluate(model)
 
-
-@pytest.mark.parametrize("at", [0, 1, 2, 3])
-def test_ctrl_c_gives_the_best_so_far(at: int) -> None:
-    it = Counting(KeyboardInterrupt(), at)
     result = tune(
         Simulated((0.0, 0.0, 0.5)), it, strategy="exhaustive", timeout=600, max_trials=50, **SIZE
     )
@@ -181,64 +160,34 @@ def test_ctrl_c_gives_the_best_so_far(at: int) -> None:
     assert result.best in (result.baseline, *result.trials)
 
 
-class FailsOnInt8:
-    """Fails on what holds `layer` in int8."""
-
-    def __init__(self, layer: str) -> None:
-        self.layer = layer
-
-    def __call__(self, model: Any) -> Any:
-        if "int8" in json.loads(model["held"]).get(self.layer, ""):
-            raise RuntimeError(f"{self.layer} is not served")
-        return {"accuracy": evaluate(model), "loss": 3.0}
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_trial_that_fails_is_marked_and_the_search_goes_on(strategy: str) -> None:
-    result = tune(
-        Simulated((0.0, 0.0, 0.0)), FailsOnInt8("fc1"), strategy=strategy, max_trials=60, **SIZE
-    )
+    def fails_on_int8(model: Any) -> Any:
+        if "int8" in json.loads(model["held"]).get("fc1", ""):
+            raise RuntimeError("fc1 is not served")
+        return {"accuracy": evaluate(model), "loss": 3.0}
+
+    target = Simulated((0.0, 0.0, 0.0))
+    result = tune(target, fails_on_int8, strategy=strategy, max_trials=60, **SIZE)
     failed = [trial for trial in result.trials if trial.failed]
     assert failed
-    assert all('raise RuntimeError(f"{self.layer} is not served")' in t.error for t in failed)
+    assert all('raise RuntimeError("fc1 is not served")' in trial.error for trial in failed)
     assert result.status is Status.MET
     assert not result.best.failed
 
 
-@pytest.mark.parametrize(
-    ("returned", "words"),
-    [
-        (math.nan, "accuracy is nan"),
-        (math.inf, "accuracy is inf"),
-        ("0.9", "returned '0.9' (str)"),
-        (None, "returned None"),
-        ({"f1": 0.5}, "dict with 'f1'"),
-    ],
-)
-def test_a_float_model_without_an_accuracy_is_an_error(returned: Any, words: str) -> None:
-    with pytest.raises(EvaluationError) as caught:
-        tune(Simulated((0.1,)), lambda model: returned, **SIZE)
-    assert words in str(caught.value)
-
-
-def test_an_error_on_the_float_model_shows_its_traceback() -> None:
-    with pytest.raises(EvaluationError, match="ZeroDivisionError"):
-        tune(Simulated((0.1,)), lambda model: 1 / 0, **SIZE)
-
-
-def test_a_trial_with_nan_fails() -> None:
+@pytest.mark.parametrize("accuracy", [math.nan, math.inf, -math.inf])
+def test_an_accuracy_that_is_not_finite_is_no_accuracy(accuracy: float) -> None:
     def it(model: Any) -> float:
-        return math.nan if "int8" in model["held"] else 1.0
+        return accuracy if "int8" in model["held"] else 1.0
 
     result = tune(Simulated((0.1, 0.1)), it, recipe="int8", **SIZE)
     assert result.status is Status.BEST_EFFORT
-    assert {trial.error for trial in result.trials} == {"the accuracy is nan"}
+    assert {trial.error for trial in result.trials} == {f"the accuracy is {accuracy}"}
     assert result.best is result.baseline
 
 
 def test_a_numpy_number_and_a_dict_are_accuracies() -> None:
-    import numpy as np
-
     assert tune(Simulated((0.0,)), lambda m: np.float32(0.5), **SIZE).baseline.accuracy == 0.5
     assert tune(Simulated((0.0,)), lambda m: {"accuracy": 1}, **SIZE).baseline.accuracy == 1.0
 
@@ -247,13 +196,10 @@ def test_a_numpy_number_and_a_dict_are_accuracies() -> None:
 def test_stopping_at_the_first_does_not_depend_on_how_many_run_at_once(
     parallel: int | None,
 ) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     executor = None if parallel is None else ThreadPoolExecutor(parallel)
-    result = tune(
-        Simulated((0.1, 0.1, 0.0, 0.0)), evaluate, strategy="exhaustive", executor=executor, **SIZE
-    )
-    alone = tune(Simulated((0.1, 0.1, 0.0, 0.0)), evaluate, strategy="exhaustive", **SIZE)
+    target, how = Simulated((0.1, 0.1, 0.0, 0.0)), {"strategy": "exhaustive", **SIZE}
+    result = tune(target, evaluate, executor=executor, **how)
+    alone = tune(target, evaluate, **how)
     assert plain(result.trials) == plain(alone.trials)
 
 
@@ -363,41 +309,25 @@ def test_a_best_trial_that_can_no_longer_be_run_is_not_the_result(
     (failed,) = (trial for trial in result.trials if trial.failed)
     assert result.best.meets
     assert result.best.score == min(t.score for t in result.trials if t.meets)
-    assert result.notes == (
-        f"trial {failed.index} can no longer be made or run, and is left out: RuntimeError: gone",
-    )
-
-
-class Flaky:
-    """Fails on quantized models for a full disk, while `broken`."""
-
-    broken = True
-
-    def __call__(self, model: Any) -> float:
-        if self.broken and "int8" in model["held"]:
-            raise OSError(28, "No space left on device")
-        return evaluate(model)
+    (note,) = result.notes
+    assert f"trial {failed.index} " in note and "RuntimeError: gone" in note
 
 
 def test_what_failed_for_a_full_disk_is_tried_again_on_resumption(tmp_path: Path) -> None:
-    it = Flaky()
+    full = [True]
+
+    def it(model: Any) -> float:
+        if full and "int8" in model["held"]:
+            raise OSError(28, "No space left on device")
+        return evaluate(model)
+
     target = Simulated((0.0, 0.0))
     how: dict[str, Any] = {"recipe": "int8", "workspace": tmp_path, **SIZE}
     assert tune(target, it, **how).status is Status.BEST_EFFORT
-    it.broken = False
+    full.clear()
     again = tune(target, it, **how, resume=True)
     assert again.status is Status.MET
     assert again.best.index == 1
-
-
-@pytest.mark.parametrize("accuracy", [math.inf, -math.inf])
-def test_an_accuracy_that_is_not_finite_is_no_accuracy(accuracy: float) -> None:
-    def it(model: Any) -> float:
-        return accuracy if "int8" in model["held"] else 1.0
-
-    result = tune(Simulated((0.0,)), it, recipe="int8", **SIZE)
-    assert result.status is Status.BEST_EFFORT
-    assert all(trial.failed for trial in result.trials)
 
 
 @pytest.mark.parametrize(
@@ -409,8 +339,6 @@ def test_an_accuracy_that_is_not_finite_is_no_accuracy(accuracy: float) -> None:
     ],
 )
 def test_another_measure_is_another_search(tmp_path: Path, changed: dict[str, Any]) -> None:
-    import numpy as np
-
     data = [({"x": np.eye(3)}, np.arange(3))]
     same: dict[str, Any] = {"metric": ("topk", {"k": 1}), "data": data, "workspace": tmp_path}
     tune(Simulated((0.0,)), **same, **SIZE)

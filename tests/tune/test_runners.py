@@ -49,17 +49,15 @@ def test_every_runner_gives_the_same_answers_in_the_tasks_order(name: str) -> No
     assert [seen[i] for i in range(3)] == found
 
 
-def broken(model: Any) -> float:
-    raise ValueError("no such label: blue")
-
-
 def test_an_error_of_evaluate_is_its_traceback_and_the_next_task_runs() -> None:
+    def broken(model: Any) -> float:
+        raise ValueError("no such label: blue")
+
     it = Setting(Simulated((0.1,)), CallableEvaluator(broken))
     failed, fine = InProcess(it).run(
         [Evaluate(INT8), Errors(preset("int8"), (("fc0",),))], None, lambda i, m: None
     )
-    assert failed is not None
-    assert fine is not None
+    assert failed is not None and fine is not None
     assert 'raise ValueError("no such label: blue")' in failed.error
     assert fine.value == [[0.1], 1]
 
@@ -80,17 +78,13 @@ class Dies:
         return evaluate(model)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("times", [1, DEATHS + 5])
+@pytest.mark.parametrize(("workers", "times"), [(2, 1), (1, DEATHS + 5)])
 def test_a_worker_that_dies_costs_its_task_only(tmp_path: Path, workers: int, times: int) -> None:
     it = Setting(Simulated((0.1, 0.2)), CallableEvaluator(Dies(str(tmp_path / "deaths"), times)))
     with Workers(it, workers) as runner:
         found = runner.run([*TASKS, Evaluate(Variant(None))], None, lambda i, m: None)
-    assert [m.value for m in (found[0], found[2], found[3]) if m is not None] == [
-        [1.0, 8000],
-        [[0.2], 1],
-        [1.0, 8000],
-    ]
+    others = [m.value for m in (found[0], found[2], found[3]) if m is not None]
+    assert others == [[1.0, 8000], [[0.2], 1], [1.0, 8000]]
     assert found[1] is not None
     if times == 1:
         assert found[1].value == [pytest.approx(0.7), 2000]
@@ -99,9 +93,8 @@ def test_a_worker_that_dies_costs_its_task_only(tmp_path: Path, workers: int, ti
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_are_ended_at_the_deadline(workers: int) -> None:
-    with Workers(setting(), workers) as warm:  # the first start of a process is not its topic
+def test_workers_are_ended_at_the_deadline() -> None:
+    with Workers(setting(), 2) as warm:  # the first start of a process is not its topic
         warm.run(TASKS[:1], None, lambda i, m: None)
         start = time.monotonic()
         warm._packed = Workers(setting(seconds=60.0), 1)._packed
@@ -115,15 +108,12 @@ def test_workers_are_ended_at_the_deadline(workers: int) -> None:
 @pytest.mark.parametrize("name", ["in process", "threads"])
 def test_others_look_at_the_clock_between_tasks(name: str) -> None:
     slow = setting(seconds=0.3)
-    with InProcess(slow) if name == "in process" else InExecutor(slow, one_thread(), 1) as runner:
+    pool = ThreadPoolExecutor(1)
+    with InProcess(slow) if name == "in process" else InExecutor(slow, pool, 1) as runner:
         found = runner.run([Evaluate(INT8)] * 5, time.monotonic() + 0.5, lambda i, m: None)
     done = [m for m in found if m is not None]
     assert 1 <= len(done) <= 2
     assert found[len(done) :] == [None] * (5 - len(done))
-
-
-def one_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1)
 
 
 def test_what_cannot_be_pickled_is_refused_with_the_way_out() -> None:
