@@ -186,6 +186,6 @@ FAULTS = (
         "native/runtime/parallel.cpp",
         "if (error) std::rethrow_exception(error);",
         "error = nullptr;",
-        ("tests/core/test_program.py", "tests/torch/blocks/test_torch_blocks.py"),
+        ("tests/core/test_program.py",),
     ),
 )
