@@ -265,3 +265,22 @@ def test_weights_in_a_data_file_stay_there(tmp_path: Path) -> None:
     (tmp_path / "m.data").unlink()
     with refused(tmp_path, ModelError, "m.data", "missing"):
         converted(tmp_path / "m.onnx")
+
+
+def test_filters_of_128_steps_become_smaller_ones(tmp_path: Path) -> None:
+    """255 less the zero point 127 is no int8; the 127 steps the other way are."""
+    q = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    q[3, :, 1] = 255
+    given = {"w": q, "w_s": np.array(0.01, np.float32), "w_z": np.array(127, np.uint8)}
+    body = """x_q, x_s, x_z = DynamicQuantizeLinear (x)
+        [conv_quant] i = ConvInteger (x_q, w, x_z, w_z)
+        f = Cast <to = 1> (i)
+        s = Mul (x_s, w_s)
+        y = Mul (f, s)"""
+    model = text(body, "float[2, 64, 9] x", "float[2, 64, 7] y", given)
+    out, done = converted(save(model, tmp_path / "m.onnx"))
+    (layer,) = (o for o in done.outcomes if o.quantized)
+    assert layer.notes[0].startswith("1 channel with new integers")
+    x = normal(2, 64, 9, seed=5)
+    before, after = run(tmp_path / "m.onnx", {"x": x})[0], session(out).run(None, {"x": x})[0]
+    assert relative_error(before[:, 3], after[:, 3]) < 1e-2
