@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from octavo.recipe import Rule, Scheme, preset
-from octavo.torch import default_mapping, inspect, load, quantize_dynamic, report, save
+from octavo.torch import TorchTarget, default_mapping, inspect, load, quantize_dynamic, report, save
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 
@@ -177,3 +177,10 @@ def test_other_layers_than_linear() -> None:
             assert torch.equal(made, exact)
         added = {WithTable: "rows", WithSteps: "helper", WithFilters: "gain"}[kind]
         assert hasattr(quantized[0], added)
+
+
+def test_tuning_tells_a_layer_that_a_rule_names_from_one_that_it_does_not() -> None:
+    target, recipe = TorchTarget(model(WithProperty)), preset("int8")
+    named = recipe.with_rules_first(Rule(recipe.default, name="0"))
+    for given, left_float in ((named, False), (recipe, True), (named, False)):
+        assert target.decisions(given)[0].scheme.is_float == left_float
