@@ -29,6 +29,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.vnni("machines-3")  # doctor names the session that it needs
 @pytest.mark.parametrize(("path", "index"), CASES)
 def test_an_error_says(path: Path, index: int, template: Path, tmp_path: Path) -> None:
     case = transcripts.read(path)[index]

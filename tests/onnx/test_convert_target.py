@@ -269,6 +269,7 @@ def test_command(
     assert wrong.exit_code == 3 and "already" in wrong.stderr
 
 
+@pytest.mark.vnni
 @pytest.mark.models
 def test_minilm(tmp_path: Path) -> None:
     from benchmarks.zoo import minilm

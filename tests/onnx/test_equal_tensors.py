@@ -60,6 +60,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, onnx.ModelPr
     return {equal: bert(folder / f"{equal}.onnx", equal=equal) for equal in (True, False)}
 
 
+@pytest.mark.vnni("portable")
 @TARGETS
 def test_groups_and_attentions_of_a_real_export(
     exports: dict[bool, onnx.ModelProto], tmp_path: Path, target: str
@@ -98,6 +99,7 @@ def test_readers_read_the_tensor_itself(tmp_path: Path, target: str) -> None:
             assert_close(y, exact, INT8)
 
 
+@pytest.mark.vnni("portable")
 @TARGETS
 def test_tied_weights_are_stored_once(tmp_path: Path, target: str) -> None:
     w = weight(16, 16, spread=False)

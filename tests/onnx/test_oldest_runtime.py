@@ -55,6 +55,7 @@ options = ort.SessionOptions()
 options.log_severity_level = 4
 options.intra_op_num_threads = 1
 options.register_custom_ops_library(sys.argv[1])
+options.add_session_config_entry("session.x64quantprecision", "1")  # nothing where there is VNNI
 for line in sys.stdin:
     job = json.loads(line)
     try:
@@ -334,6 +335,7 @@ WAYS: dict[str, tuple[dict[str, Any], list[int], list[str], float]] = {
 ROWS = [(way, n, o) for way, (_, opsets, cases, _) in WAYS.items() for n in cases for o in opsets]
 
 
+@pytest.mark.vnni("accurate-if")
 @pytest.mark.sweep(7)
 @pytest.mark.parametrize(("way", "name", "opset"), ROWS)
 def test_other_files(oldest: OldRuntime, tmp_path: Path, way: str, name: str, opset: int) -> None:
@@ -408,6 +410,7 @@ def test_blocks_need_a_newer_release_and_say_so(oldest: OldRuntime, tmp_path: Pa
     assert convert(model, tmp_path, recipe="int8-block").report.min_onnxruntime == "1.24"
 
 
+@pytest.mark.vnni("-if")
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(

@@ -298,6 +298,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
     return model, path
 
 
+@pytest.mark.vnni
 @one_worker
 @pytest.mark.parametrize("shape", [(1, 1), (4, 19)])
 def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int, int]) -> None:
@@ -308,6 +309,7 @@ def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int
     assert relative(y, expected) <= 2 * CLOSE
 
 
+@pytest.mark.vnni
 @one_worker
 def test_it_runs_in_the_oldest_onnxruntime(
     whole: tuple[nn.Module, Path],
