@@ -18,13 +18,14 @@ import pytest
 
 from octavo.report.html import report_html, tuning_html
 from octavo.results.evidence import Evidence
-from octavo.results.trial_words import accuracy
-from octavo.results.words import decibels, number, size
 from tests.report.evidence_samples import comparison, difference, evidence
+from tests.report.test_contrast import contrast
 from tests.report.test_html_pages import HOSTILE, SHOWN, large
 from tests.report.tuning_samples import layer_report
 
 LAYERS = 60
+pytestmark = pytest.mark.slow
+
 PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: report_html(layer_report(LAYERS), wide_evidence()),
     "no report": lambda: report_html(None, evidence()),
@@ -127,11 +128,6 @@ class Shown:
         found = [row["values"][self.heads.index(name)] for row in self.rows]
         return [None if value is None else float(value) for value in found]
 
-    def by_layer(self, name: str) -> dict[str, str]:
-        """A column's words by the layer of their row."""
-        layers = [text.removesuffix(" look here first") for text in self.texts("layer")]
-        return dict(zip(layers, self.texts(name), strict=True))
-
     @property
     def seen(self) -> int:
         return sum(row["shown"] for row in self.rows)
@@ -204,12 +200,17 @@ def test_texts_can_be_read_in_light_and_dark(opened: Callable[..., Opened], name
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         behind = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (luminance(behind) < 0.05) == (scheme == "dark")
+        assert (contrast(hexadecimal(behind), "#000") < 2) == (scheme == "dark")
         pairs = page.evaluate(COLOURS)
         assert len(pairs) > 5
         for text, behind in pairs:
-            light = sorted((luminance(text), luminance(behind)))
-            assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5, (scheme, text, behind)
+            found = contrast(hexadecimal(text), hexadecimal(behind))
+            assert found >= 4.5, (scheme, text, behind)
+
+
+def hexadecimal(colour: str) -> str:
+    """`rgb(r, g, b)` as `#rrggbb`."""
+    return "#" + "".join(f"{int(part):02x}" for part in colour[4:-1].split(","))
 
 
 COLOURS = """() => {
@@ -230,13 +231,6 @@ COLOURS = """() => {
     return [...found.values()];
 }"""
 """Each colour of texts with the colour that it stands on."""
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of `rgb(r, g, b)`, WCAG 2."""
-    parts = [int(part) / 255 for part in colour[4:-1].split(",")]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 SORTED_ALL = f"""section => [...section.querySelectorAll('th')].flatMap(head => [1, 2].map(() => {{
@@ -323,37 +317,6 @@ def test_long_tables_show_their_first_rows_until_asked_or_printed(
     assert not one.page.locator("#layers .all").is_visible()
 
 
-def test_figures_of_layers_are_those_of_the_data(opened: Callable[..., Opened]) -> None:
-    one = opened("report")
-    data, table = one.data(), one.table("layers")
-    layers = {o["layer"]["name"]: o for o in data["report"]["layers"]}
-    before = {name: size(o["bytes_before"]) for name, o in layers.items()}
-    assert table.by_layer("before") == before
-    assert table.by_layer("after") == {n: size(o["bytes_after"]) for n, o in layers.items()}
-    weight = {name: decibels(o["sqnr_db"]) for name, o in layers.items()}
-    assert table.by_layer("weight SQNR") == weight
-    found = {v["name"]: v for v in data["evidence"]["comparison"]["layers"]}
-    for what in ("alone", "accumulated"):
-        exact = {name: found[name][what]["sqnr_db"] if name in found else None for name in layers}
-        said = {name: decibels(sqnr) for name, sqnr in exact.items()}
-        assert table.by_layer(what) == said
-        assert table.values(what) == [exact[name] for name in table.by_layer(what)]
-
-
-def test_figures_of_ranges_are_those_of_the_data(opened: Callable[..., Opened]) -> None:
-    one = opened("report")
-    table = one.table("ranges")
-    found = {v["name"]: v for v in one.data()["evidence"]["comparison"]["layers"]}
-    for what, key in (("activation", "inputs"), ("weight", "weights")):
-        for name, said in table.by_layer(f"{what} peak").items():
-            r = found[name][key]
-            peak = max(abs(r["low"]), abs(r["high"])) / r["rms"]
-            assert said == f"{peak:.1f}" + (" outliers" if peak >= 30 else "")
-        for name, said in table.by_layer(f"{what}s").items():
-            r = found[name][key]
-            assert said == f"{r['low']:.3g} to {r['high']:.3g}"
-
-
 def test_strips_are_drawn_to_scale(opened: Callable[..., Opened]) -> None:
     one = opened("report")
     found = {v["name"]: v for v in one.data()["evidence"]["comparison"]["layers"]}
@@ -370,41 +333,6 @@ def test_strips_are_drawn_to_scale(opened: Callable[..., Opened]) -> None:
         low, high = max(-3 * r["rms"], r["low"]), min(3 * r["rms"], r["high"])
         assert left - whole / 2 == pytest.approx(low * unit, abs=0.5)
         assert width == pytest.approx((high - low) * unit, abs=0.5)
-
-
-def test_figures_beside_are_those_of_the_data(opened: Callable[..., Opened]) -> None:
-    one = opened("report")
-    data, table = one.data()["evidence"], one.table("beside")
-    models = data["benchmark"]["models"]
-    assert table.texts("size") == [size(m["bytes"]) for m in models]
-    assert table.texts("memory") == [size(m["peak_memory"]) for m in models]
-    assert table.texts("latency") == [f"{m['seconds'] * 1e3:.2f} ms" for m in models]
-    ratios = {p["b"]: p for p in data["benchmark"]["rows"] if p["a"] == "float"}
-    both = [ratios[name] for name in ("quantized", "quantize_dynamic")]
-    said = [f"{pair['ratio']:.3f} {pair['verdict']}" for pair in both]
-    assert table.texts("time / float") == ["", *said]
-    worst = [
-        max(data[part]["outputs"], key=lambda o: o["difference"]["error"])["difference"]
-        for part in ("comparison", "ort")
-    ]
-    assert table.texts("error") == ["", *(number(d["error"]) for d in worst)]
-    assert table.texts("SQNR") == ["", *(decibels(d["sqnr_db"]) for d in worst)]
-    sentence = one.page.locator(".verdict").inner_text()
-    factor = worst[1]["error"] / worst[0]["error"]
-    assert f"{1 / both[0]['ratio']:.2f}x as fast as float" in sentence
-    assert f"{factor:.1f} times less error than ONNX Runtime's own int8" in sentence
-
-
-def test_figures_of_trials_are_those_of_the_data(opened: Callable[..., Opened]) -> None:
-    one = opened("tuning")
-    data, table = one.data()["result"], one.table("trials")
-    trials = {str(t["index"] or "float"): t for t in (data["baseline"], *data["trials"])}
-    assert table.texts("trial") == list(trials)
-    assert table.texts("accuracy") == [accuracy(t["accuracy"]) for t in trials.values()]
-    ratios = [t["time_ratio"] for t in trials.values()]
-    assert table.texts("time") == ["" if r is None else f"{r:.2f}" for r in ratios]
-    ranked = one.page.locator("#ranking li .figure").all_text_contents()
-    assert ranked == [number(error) for _, error in data["ranking"]]
 
 
 def test_a_phone_gets_the_narrow_picture_and_labelled_figures(

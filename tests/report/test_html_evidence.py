@@ -221,6 +221,12 @@ def test_models_beside_each_other() -> None:
         ("memory", "peak_memory"),
     ):
         assert values(table, name) == [getattr(one, key) for one in BENCHMARK.models]
+    for name, said in (
+        ("size", ("90.4 MB", "23.1 MB", "22.9 MB")),
+        ("latency", ("8.10 ms", "4.21 ms", "5.60 ms")),
+    ):
+        cells = [cell.words()[:7] for cell in column(table, name)]
+        assert cells == [*said]
     assert values(table, "time / float") == [None, 0.52, 0.6912]
     assert values(table, "error") == [None, 0.0021, 0.053]
     assert values(table, "top-1") == [None, 0.984, 0.984]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from dataclasses import replace
@@ -14,7 +15,6 @@ from octavo.results.tuning import Trial
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED
 
 CRITERION = "at most 1% of the float model's accuracy lost"
-SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
 
 class Clock:
@@ -118,8 +118,7 @@ def test_each_plain_line_is_flushed_as_the_trial_ends() -> None:
 def test_by_default_it_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with TuningView() as view:
         view.note("hello")
-    out, err = capsys.readouterr()
-    assert (out, err) == ("", "note: hello\n")
+    assert capsys.readouterr() == ("", "note: hello\n")
 
 
 def test_the_live_table() -> None:
@@ -168,23 +167,17 @@ def test_two_hundred_trials_fit_the_terminal(width: int, height: int) -> None:
     assert last.rstrip().endswith(f"{figures}  missed")
 
 
-def test_the_terminal_is_left_as_it_was() -> None:
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_terminal_is_left_as_it_was(interrupted: bool) -> None:
     console = terminal()
-    with started(console) as view:
+    with contextlib.suppress(KeyboardInterrupt), started(console) as view:
         search(view)
+        if interrupted:
+            raise KeyboardInterrupt
     text = written(console)
-    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is shown
     after = text[text.rindex("left\n") + 5 :]
     assert re.sub(r"\x1b\[[?\d]*[a-zA-Z]|\r", "", after) == ""  # the table is taken away
-
-
-def test_ctrl_c_leaves_the_cursor_shown() -> None:
-    console = terminal()
-    with pytest.raises(KeyboardInterrupt), started(console) as view:
-        view.trial(BEST, best=True)
-        raise KeyboardInterrupt
-    text = written(console)
-    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
 
 
 def test_a_traceback_stands_above_the_table_once() -> None:

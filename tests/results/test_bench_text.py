@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -76,32 +77,19 @@ def test_each_verdict(figures: tuple[float, float, float], said: str) -> None:
     assert text.startswith("model  latency  spread  per s\na       1.00 s    0.0%      1\n")
 
 
-def test_a_terminal_of_80_columns_cuts_nothing_off() -> None:
-    text = on_terminal(FOUND)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "..." not in text
-    assert "…" not in text
-    assert "1.92x as fast" in " ".join(text.split())
-
-
-def test_long_names_fold() -> None:
-    from dataclasses import replace
-
+def test_a_terminal_of_80_columns_folds_names_and_cuts_nothing_off() -> None:
     name = "a-name-that-is-much-longer-than-any-column-could-be-in-eighty.onnx"
-    models = (replace(FLOAT, name=name), INT8)
-    text = on_terminal(Benchmark((), models, 1.0))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "181.0 MB" in text
-
-
-def test_colours_only_where_asked() -> None:
+    long = Benchmark((), (replace(FLOAT, name=name), INT8), 1.0)
+    for shown, kept in ((FOUND, "1.92x as fast"), (long, "181.0 MB")):
+        text = on_terminal(shown)
+        assert max(map(len, text.splitlines())) <= 80
+        assert "..." not in text and "…" not in text
+        assert kept in " ".join(text.split())
     assert "\x1b[" in on_terminal(FOUND, color=True)
     assert "\x1b[" not in on_terminal(FOUND)
 
 
 def test_control_characters_of_names_are_escaped() -> None:
-    from dataclasses import replace
-
     text = Benchmark((), (replace(FLOAT, name="a\x1b[31m.onnx"),), 1.0).text()
     assert "a\\x1b[31m.onnx" in text
 
@@ -115,8 +103,6 @@ def test_names_are_short_where_that_is_enough() -> None:
 
 
 def test_groups_come_one_after_the_other() -> None:
-    from dataclasses import replace
-
     two = tuple(replace(one, threads=2) for one in FOUND.models)
     pair = replace(FASTER, threads=2, ratio=1.5, low=1.4, high=1.6)
     text = Benchmark((FASTER, pair), (*FOUND.models, *two), 1.0).text()

@@ -44,23 +44,17 @@ def outputs(error: float, **changes: object) -> Evidence:
     return evidence(comparison=replace(CALM, outputs=(worst,)), ort=None)
 
 
+MADE_UP = evidence(comparison=replace(CALM, inputs="made up"))
+SKIPPED = replace(REPORT, verification=Verification("skipped"))
+LABEL = OutputDifference("label", None)
+UNREACHED = replace(CALM.layers[0], alone=None, accumulated=None)
 CASES = {
     "all is well": (REPORT, evidence(comparison=CALM), Ship.READY, []),
     "no report": (None, evidence(comparison=CALM), Ship.READY, []),
     "given inputs, not timed": (checked(inputs="given"), Evidence(), Ship.READY, []),
     "made-up inputs": (REPORT, Evidence(), Ship.CHECK, [Finding.MADE_UP]),
-    "compared with made-up inputs": (
-        REPORT,
-        evidence(comparison=replace(CALM, inputs="made up")),
-        Ship.CHECK,
-        [Finding.MADE_UP],
-    ),
-    "skipped": (
-        replace(REPORT, verification=Verification("skipped")),
-        Evidence(),
-        Ship.CHECK,
-        [Finding.NOT_COMPARED],
-    ),
+    "compared with made-up inputs": (REPORT, MADE_UP, Ship.CHECK, [Finding.MADE_UP]),
+    "skipped": (SKIPPED, Evidence(), Ship.CHECK, [Finding.NOT_COMPARED]),
     "in part": (
         checked(inputs="given", status="compared", unreached=("a", "b")),
         Evidence(),
@@ -69,15 +63,13 @@ CASES = {
     ),
     "an output without numbers": (
         REPORT,
-        evidence(
-            comparison=replace(CALM, outputs=(*CALM.outputs, OutputDifference("label", None)))
-        ),
+        evidence(comparison=replace(CALM, outputs=(*CALM.outputs, LABEL))),
         Ship.CHECK,
         [Finding.IN_PART],
     ),
     "no output with numbers": (
-        replace(REPORT, verification=Verification("skipped")),
-        evidence(comparison=replace(CALM, outputs=(OutputDifference("label", None),))),
+        SKIPPED,
+        evidence(comparison=replace(CALM, outputs=(LABEL,))),
         Ship.CHECK,
         [Finding.NOT_COMPARED],
     ),
@@ -103,11 +95,7 @@ CASES = {
     ),
     "layers that nothing came to": (
         REPORT,
-        evidence(
-            comparison=replace(
-                CALM, layers=(replace(CALM.layers[0], alone=None, accumulated=None),)
-            )
-        ),
+        evidence(comparison=replace(CALM, layers=(UNREACHED,))),
         Ship.CHECK,
         [Finding.UNREACHED],
     ),
@@ -193,9 +181,9 @@ def commands(report: Report | None, given: Evidence) -> list[str]:
     return [one.command for one in advice(report, given, judged(report, given))]
 
 
-@pytest.mark.parametrize(("report", "given", "ship", "found"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("report", "given", "ship", "_"), CASES.values(), ids=CASES)
 def test_every_verdict_has_something_to_do_next(
-    report: Report | None, given: Evidence, ship: Ship, found: list[Finding]
+    report: Report | None, given: Evidence, ship: Ship, _: object
 ) -> None:
     said = commands(report, given)
     assert 1 <= len(said) <= MOST

@@ -39,12 +39,9 @@ REPORT = Report(
 )
 
 
-def test_layers_round_trip_through_json() -> None:
+def test_layers_and_reports_round_trip_through_json() -> None:
     for layer in (LAYER, Layer("x", Kind.OTHER, "Foo", (), 0, None)):
         assert Layer.from_dict(json.loads(json.dumps(layer.to_dict()))) == layer
-
-
-def test_reports_round_trip_through_json() -> None:
     data = json.loads(REPORT.to_json())
     assert Report.from_dict(data) == REPORT
     assert Report.from_dict(data).to_dict() == data == REPORT.to_dict()

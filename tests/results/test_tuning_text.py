@@ -83,59 +83,46 @@ Tracebacks
     )
 
 
-def test_str_of_a_result_is_its_text() -> None:
-    assert str(result()) == result().text()
-
-
 RESUME = "--resume continues the search"
 LARGER = "allow a larger loss, or begin with a more accurate --recipe"
+WROTE, NOTHING = "; wrote model.int8.onnx", "; nothing was written"
+MEETS = f" in 1 min 2 s: the best so far meets the criterion: {FOUND}: accuracy {FIGURES}"
+NONE = f"no recipe met the criterion ({CRITERION}); "
+NEAR, NO_ACCURACY = f"the nearest: {NEAREST}", "no trial gave an accuracy"
+LEFT: dict[str, object] = {"best": BASELINE, "output": ""}
 
 
 @pytest.mark.parametrize(
     ("status", "changes", "line"),
     [
-        (Status.MET, {}, f"met: {FOUND}: accuracy {FIGURES}; wrote model.int8.onnx"),
-        (Status.MET, {"output": ""}, f"met: {FOUND}: accuracy {FIGURES}; nothing was written"),
-        (
-            Status.MET_AGREEMENT,
-            {},
-            f"met (agreement only): {FOUND}: agreement {FIGURES}; wrote model.int8.onnx",
-        ),
+        (Status.MET, {}, f"met: {FOUND}: accuracy {FIGURES}{WROTE}"),
+        (Status.MET, {"output": ""}, f"met: {FOUND}: accuracy {FIGURES}{NOTHING}"),
+        (Status.MET_AGREEMENT, {}, f"met (agreement only): {FOUND}: agreement {FIGURES}{WROTE}"),
         (
             Status.BEST_EFFORT,
             {"best": MISSED, "output": ""},
-            f"best effort: no recipe met the criterion ({CRITERION}); the nearest: {NEAREST}; "
-            f"nothing was written; {LARGER}",
+            f"best effort: {NONE}{NEAR}{NOTHING}; {LARGER}",
         ),
         (
             Status.BEST_EFFORT,
-            {"best": BASELINE, "trials": (FAILED,), "output": ""},
-            f"best effort: no recipe met the criterion ({CRITERION}); no trial gave an accuracy; "
-            "nothing was written; mend what failed",
+            {**LEFT, "trials": (FAILED,)},
+            f"best effort: {NONE}{NO_ACCURACY}{NOTHING}; mend what failed",
         ),
-        (
-            Status.TIMED_OUT,
-            {},
-            "timed out after 4 trials in 1 min 2 s: the best so far meets the criterion: "
-            f"{FOUND}: accuracy {FIGURES}; wrote model.int8.onnx; {RESUME}",
-        ),
+        (Status.TIMED_OUT, {}, f"timed out after 4 trials{MEETS}{WROTE}; {RESUME}"),
         (
             Status.TIMED_OUT,
             {"best": MISSED, "trials": (MISSED,), "output": ""},
-            "timed out after 1 trial in 1 min 2 s: no recipe met the criterion "
-            f"({CRITERION}); the nearest: {NEAREST}; nothing was written; {RESUME}",
+            f"timed out after 1 trial in 1 min 2 s: {NONE}{NEAR}{NOTHING}; {RESUME}",
         ),
         (
             Status.INTERRUPTED,
             {"output": "a\nb.onnx"},
-            "interrupted after 4 trials in 1 min 2 s: the best so far meets the criterion: "
-            rf"{FOUND}: accuracy {FIGURES}; wrote a\nb.onnx; {RESUME}",
+            rf"interrupted after 4 trials{MEETS}; wrote a\nb.onnx; {RESUME}",
         ),
         (
             Status.INTERRUPTED,
-            {"best": BASELINE, "trials": (), "output": ""},
-            f"interrupted after 0 trials in 1 min 2 s: no recipe met the criterion ({CRITERION}); "
-            f"no trial gave an accuracy; nothing was written; {RESUME}",
+            {**LEFT, "trials": ()},
+            f"interrupted after 0 trials in 1 min 2 s: {NONE}{NO_ACCURACY}{NOTHING}; {RESUME}",
         ),
     ],
 )
@@ -158,13 +145,10 @@ def test_why_it_ended_is_said_where_it_is_known(stop: Stop | None) -> None:
 
 
 def test_an_end_without_a_timeout_says_how_to_search_on() -> None:
-    more = "give a timeout (tuning.exit_policy.timeout) to search on"
-    first = result(stop=Stop.ENDED, timeout=0.0, trials=(MISSED, BEST))
-    assert (
-        f"Ended     at the first recipe that met the criterion (timeout 0); {more}" in first.text()
-    )
-    several = result(stop=Stop.ENDED, timeout=0.0)
-    assert f"Ended     by itself (timeout 0); {more}" in several.text()
+    first = result(stop=Stop.ENDED, timeout=0.0, trials=(MISSED, BEST)).text()
+    assert "Ended     at the first recipe that met the criterion (timeout 0)" in first
+    assert "give a timeout (tuning.exit_policy.timeout)" in first
+    assert "Ended     by itself (timeout 0)" in result(stop=Stop.ENDED, timeout=0.0).text()
     assert "nothing was left" in result(stop=Stop.ENDED, timeout=60.0).text()
 
 
@@ -217,40 +201,19 @@ def test_a_table_leaves_long_lists_of_layers_out() -> None:
     assert "int8, 9 of 12 layers float; 2 layers in 8 bits  " in row
 
 
-@pytest.mark.parametrize(
-    ("status", "best", "start"),
-    [
-        (Status.MET_AGREEMENT, BEST, "Met (agreement only): Trial 2 (int8, 1 of 12 layers float"),
-        (Status.BEST_EFFORT, MISSED, "Best effort: No recipe met the criterion. The nearest is t"),
-        (Status.TIMED_OUT, BEST, "Timed out: The time was up after 4 trials in 1 min 2 s. The be"),
-        (Status.INTERRUPTED, BASELINE, "Interrupted: The search was interrupted after 4 trials "),
-    ],
-)
-def test_the_verdict_stands_first(status: Status, best: object, start: str) -> None:
-    assert result(status=status, best=best).text().splitlines()[1].startswith(start)
-
-
 def test_agreement_is_never_called_accuracy() -> None:
     shown = result(status=Status.MET_AGREEMENT)
     assert "No accuracy was measured" in verdict(shown)[1]
     assert "\nAgreement  0.915 -> 0.912" in shown.text()
 
 
-@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("width", [80, 200])
 def test_a_terminal_is_never_overrun(width: int) -> None:
     long = replace(BEST, words="int8, 9 of 400 layers float: " + "/encoder/layer/x" * 20)
     shown = result(best=long, trials=(MISSED, long), ranking=(("/deep" * 60, math.inf),))
     screen = on_terminal(shown, width)
     assert max(len(line) for line in screen.splitlines()) <= width
     assert "…" not in screen
-
-
-def test_what_is_not_a_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "")
-    stream = io.StringIO()
-    show(result(), Console(file=stream, width=80))
-    assert stream.getvalue() == result().text() + "\n"
-    assert "\x1b" not in stream.getvalue()
 
 
 def test_hostile_names_are_shown_and_do_nothing() -> None:
@@ -274,10 +237,7 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
 def test_what_was_not_measured_has_no_column() -> None:
     quiet = [replace(t, latency=None, time_ratio=None) for t in (BASELINE, BEST)]
     text = result(baseline=quiet[0], best=quiet[1], trials=(quiet[1],)).text()
-    assert "latency" not in text
-    assert "Latency" not in text
-    assert "time: of a run" not in text
-    assert "memory" not in text
+    assert not any(w in text for w in ("latency", "Latency", "time: of a run", "memory"))
     heavy = replace(BEST, peak_memory=50_000_000)
     shown = result(best=heavy, trials=(heavy,), baseline=replace(BASELINE, peak_memory=10**8))
     assert "Memory    100.0 MB -> 50.0 MB at the peak\n" in shown.text()
@@ -314,6 +274,11 @@ def test_only_the_worst_of_a_long_ranking_are_named() -> None:
         (Bound(None, False), 0.5, "0.5"),
         (Bound(0.0, True), 1e-9, "1e-07%"),
         (Bound(), None, ""),
+        (Bound(0.02, True), 0.020000000000000018, "2%"),
+        (Bound(0.02, True), 0.0200001, "2.00001%"),
+        (Bound(0.02, True), 0.30000000000000004, "30%"),
+        (Bound(0.02, True), 1.79e-6, "<0.001%"),
+        (Bound(0.02, True), -1.79e-6, "-0.000179%"),
     ],
 )
 def test_a_loss_beyond_the_bound_never_reads_as_within(
@@ -323,39 +288,21 @@ def test_a_loss_beyond_the_bound_never_reads_as_within(
 
 
 def test_numbers() -> None:
-    assert [accuracy(x) for x in (0.91234, 0.0, 123456.7, -1.5, math.nan)] == [
-        "0.9123",
-        "0",
-        "123,457",
-        "-1.5",
-        "nan",
-    ]
-    assert [latency(x) for x in (0.0081, 0.0456, 0.456, 1.234, 8.12e-4, 3e-7)] == [
-        "8.10 ms",
-        "45.6 ms",
-        "456 ms",
-        "1.23 s",
-        "812 us",
-        "0.30 us",
-    ]
-    assert [versus_float(replace(BEST, time_ratio=x)) for x in (0.52, 1.1, 1.001, None)] == [
-        "1.92x as fast",
-        "takes 1.10 times as long",
-        "no difference seen",
-        "",
-    ]
+    numbers = {0.91234: "0.9123", 0.0: "0", 123456.7: "123,457", -1.5: "-1.5"}
+    assert {x: accuracy(x) for x in numbers} == numbers and accuracy(math.nan) == "nan"
+    times = {0.0081: "8.10 ms", 0.0456: "45.6 ms", 0.456: "456 ms", 1.234: "1.23 s"}
+    times |= {8.12e-4: "812 us", 3e-7: "0.30 us"}
+    assert {x: latency(x) for x in times} == times
+    speeds = {0.52: "1.92x as fast", 1.1: "takes 1.10 times as long", 1.001: "no difference seen"}
+    speeds[None] = ""
+    assert {x: versus_float(replace(BEST, time_ratio=x)) for x in speeds} == speeds
     noisy = replace(BEST, time_ratio=0.9, time_low=0.7, time_high=1.05)
     assert versus_float(noisy) == "no difference seen"
 
 
 def test_marks_and_recipes() -> None:
-    assert [outcome(t, t is BEST) for t in (BASELINE, MISSED, BEST, MET, FAILED)] == [
-        "",
-        "missed",
-        "best",
-        "met",
-        "failed",
-    ]
+    marks = [outcome(t, t is BEST) for t in (BASELINE, MISSED, BEST, MET, FAILED)]
+    assert marks == ["", "missed", "best", "met", "failed"]
     assert outcome(MISSED, best=True) == "nearest"
     static = replace(BEST, approach=Approach.STATIC, words="int8, all")
     assert recipe(static) == "static: int8, all"
@@ -390,23 +337,6 @@ def test_a_slower_model_is_called_so_as_a_benchmark_does() -> None:
     assert last_line(result(best=slow)).count("takes 1.81 times as long as float") == 1
     text = result(best=slow, trials=(slow,)).text()
     assert "1.00 ms -> 1.81 ms a run (takes 1.81 times as long)" in text
-
-
-@pytest.mark.parametrize(
-    ("loss", "shown"),
-    [
-        (0.020000000000000018, "2%"),
-        (0.02, "2%"),
-        (0.0200001, "2.00001%"),
-        (0.01, "1%"),
-        (0.30000000000000004, "30%"),
-        (0.0, "0%"),
-        (1.79e-6, "<0.001%"),
-        (-1.79e-6, "-0.000179%"),
-    ],
-)
-def test_losses_are_numbers_that_people_write(loss: float, shown: str) -> None:
-    assert Bound(0.02, relative=True).loss(loss) == shown
 
 
 def test_long_names_of_layers_in_a_recipe_are_short() -> None:

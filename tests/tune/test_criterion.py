@@ -10,12 +10,7 @@ from octavo.tune.goals import Criterion
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
-@given(
-    baseline=NUMBERS,
-    bound=st.floats(0, 10),
-    relative=st.booleans(),
-    higher=st.booleans(),
-)
+@given(baseline=NUMBERS, bound=st.floats(0, 10), relative=st.booleans(), higher=st.booleans())
 def test_the_unmodified_model_always_meets_its_own_criterion(
     baseline: float, bound: float, relative: bool, higher: bool
 ) -> None:
@@ -54,12 +49,12 @@ def test_losses_count_in_the_direction_of_the_metric(
     assert criterion.meets(baseline, accuracy) is meets
 
 
-@pytest.mark.parametrize("percent", range(1, 100))
-def test_a_loss_of_just_the_bound_is_no_more_than_the_bound(percent: int) -> None:
-    accuracy = percent / 100
-    assert Criterion(relative=0.01).meets(accuracy, accuracy * 0.99)
-    assert Criterion(absolute=0.01).meets(accuracy, (percent - 1) / 100)
-    assert not Criterion(absolute=0.01).meets(accuracy, (percent - 1) / 100 - 1e-9)
+def test_a_loss_of_just_the_bound_is_no_more_than_the_bound() -> None:
+    for percent in range(1, 100):
+        accuracy = percent / 100
+        assert Criterion(relative=0.01).meets(accuracy, accuracy * 0.99), percent
+        assert Criterion(absolute=0.01).meets(accuracy, (percent - 1) / 100), percent
+        assert not Criterion(absolute=0.01).meets(accuracy, (percent - 1) / 100 - 1e-9), percent
 
 
 @pytest.mark.parametrize(("baseline", "accuracy"), [(math.nan, 1.0), (1.0, math.nan)])
@@ -81,13 +76,6 @@ def test_nan_meets_nothing(baseline: float, accuracy: float) -> None:
 def test_a_bound_that_is_none_is_refused(given_bound: dict[str, float], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         Criterion(**given_bound)
-
-
-def test_it_says_what_it_asks() -> None:
-    assert str(Criterion(relative=0.01)) == "at most 1% of the float model's accuracy lost"
-    assert str(Criterion(absolute=0.5, higher_is_better=False)) == (
-        "at most 0.5 lost, lower is better"
-    )
 
 
 @pytest.mark.parametrize(

@@ -37,31 +37,22 @@ def space(
     return Space.of(plan(model, base), base, alternatives, raised)
 
 
-def schemes_of(kind: Kind, base: Recipe = EVERY_KIND) -> tuple[Scheme, ...]:
-    (choice,) = space([layer("a", kind)], base).choices
-    return choice.schemes
-
-
-def test_a_linear_layer_has_its_own_scheme_then_the_raised_ones_then_float() -> None:
-    (choice,) = space([layer("a")]).choices
-    assert choice.schemes == (Scheme(), GROUPS, BLOCKS, HALF, FLOAT)
-    assert choice.own == Scheme()
-    assert choice.intermediate_schemes == (GROUPS, BLOCKS, HALF)
-
-
-@pytest.mark.parametrize("kind", [Kind.CONV, Kind.LSTM, Kind.GRU, Kind.ATTENTION])
-def test_blocks_and_groups_are_for_linear_layers(kind: Kind) -> None:
-    assert schemes_of(kind) == (Scheme(), HALF, FLOAT)
-
-
-def test_a_lookup_has_no_activations_to_raise() -> None:
-    own = replace(Scheme(), activation=None)
-    (choice,) = space([layer("a", Kind.EMBEDDING)], raised=(Scheme(), *RAISED)).choices
-    assert choice.schemes == (own, HALF, FLOAT)
-
-
-def test_a_product_of_activations_has_no_weight_to_raise() -> None:
-    assert schemes_of(Kind.ACTIVATION_MATMUL) == (Scheme(), FLOAT)
+@pytest.mark.parametrize(
+    ("kind", "schemes"),
+    [
+        (Kind.LINEAR, (Scheme(), GROUPS, BLOCKS, HALF, FLOAT)),
+        *((k, (Scheme(), HALF, FLOAT)) for k in (Kind.CONV, Kind.LSTM, Kind.GRU, Kind.ATTENTION)),
+        (Kind.EMBEDDING, (replace(Scheme(), activation=None), HALF, FLOAT)),
+        (Kind.ACTIVATION_MATMUL, (Scheme(), FLOAT)),  # no weight to raise
+    ],
+)
+def test_a_layer_has_its_own_scheme_then_the_raised_ones_that_fit_its_kind_then_float(
+    kind: Kind, schemes: tuple[Scheme, ...]
+) -> None:
+    (choice,) = space([layer("a", kind)], EVERY_KIND, raised=(Scheme(), *RAISED)).choices
+    assert choice.schemes == schemes
+    assert choice.own == schemes[0]
+    assert choice.intermediate_schemes == schemes[1:-1]
 
 
 @pytest.mark.parametrize(
@@ -111,9 +102,6 @@ def test_a_layer_that_cannot_be_quantized_is_never_in_the_space() -> None:
 
 def test_the_size_counts_every_assignment() -> None:
     assert space_of(3).size == 5**3
-
-
-# --- candidates ---
 
 
 def test_no_deviation_is_the_base_recipe_itself() -> None:
@@ -171,19 +159,12 @@ def test_an_unknown_layer_is_an_error_that_names_its_neighbours() -> None:
         space_of(2).candidate({"l9": FLOAT})
 
 
-# --- words ---
-
-
 @pytest.mark.parametrize(
     ("count", "assignment", "words"),
     [
         (37, {"l3": FLOAT, "l1": FLOAT}, "int8, 2 of 37 layers float: l1, l3"),
         (2, {"l0": FLOAT}, "int8, 1 of 2 layers float: l0"),
-        (
-            3,
-            {"l0": BLOCKS},
-            "int8, 1 layer int8 per block of 32, weights only: l0",
-        ),
+        (3, {"l0": BLOCKS}, "int8, 1 layer int8 per block of 32, weights only: l0"),
         (
             4,
             {"l0": HALF, "l1": FLOAT, "l2": HALF},
@@ -197,24 +178,16 @@ def test_words_say_what_deviates(count: int, assignment: dict[str, Scheme], word
     assert space_of(count).candidate(assignment).description == words
 
 
-def test_words_stay_short() -> None:
+def test_words_stay_short_and_can_be_given() -> None:
     found = space_of(40).candidate({f"l{at}": FLOAT for at in range(30)})
     assert found.description == "int8, 30 of 40 layers float: l0, l1, l2, l3 and 26 more"
-
-
-def test_words_can_be_given() -> None:
-    assert (
-        space_of(2).candidate({"l0": FLOAT}, "all but the first").description == "all but the first"
-    )
+    assert space_of(2).candidate({"l0": FLOAT}, "all but one").description == "all but one"
 
 
 def test_a_static_space_makes_static_candidates_and_says_so() -> None:
     found = replace(space_of(2), approach=Approach.STATIC).candidate({"l0": FLOAT})
     assert found.approach is Approach.STATIC
     assert found.description == "int8 static, 1 of 2 layers float: l0"
-
-
-# --- shared weights ---
 
 
 def tied() -> Space:
@@ -230,17 +203,11 @@ def test_a_lookup_becomes_float_with_the_product_that_shares_its_table() -> None
     assert found.candidate({"head": FLOAT}) == found.candidate({"head": FLOAT, "table": FLOAT})
 
 
-def test_a_product_stays_quantized_beside_a_float_lookup() -> None:
+def test_other_layers_that_share_a_weight_are_decided_each_on_its_own() -> None:
     assert tied().settle({"table": FLOAT}) == {"table": FLOAT}
-
-
-def test_a_raised_product_leaves_the_lookup_alone() -> None:
     assert tied().settle({"head": BLOCKS}) == {"head": BLOCKS}
-
-
-def test_products_that_share_a_weight_are_decided_each_on_its_own() -> None:
-    model = [layer("a", shares_with=("b",)), layer("b", shares_with=("a",))]
-    assert space(model).settle({"a": FLOAT}) == {"a": FLOAT}
+    products = [layer("a", shares_with=("b",)), layer("b", shares_with=("a",))]
+    assert space(products).settle({"a": FLOAT}) == {"a": FLOAT}
 
 
 def test_a_lookup_beside_a_product_that_the_recipe_itself_leaves_float_is_as_it_says() -> None:
