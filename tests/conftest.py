@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +24,10 @@ from hypothesis import settings
 settings.register_profile("same", derandomize=True)
 settings.register_profile("new", derandomize=False)
 settings.load_profile(os.environ.get("OCTAVO_EXAMPLES", "same"))
+
+# A shell starts what it puts in the background deaf to Ctrl-C, which tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Jobs of more threads than this machine may have processors, as if it had enough of them.
 os.environ.setdefault("OCTAVO_PROCESSORS", "64")
