@@ -277,7 +277,7 @@ def inspected(folder: Path) -> Facts:
     facts: Facts = {}
     for name, make in pick("mlp", "encoder", "two", "tied", "gru", "branches", "gemm").items():
         proto, _ = make()
-        for recipe in ("int8", "int8-per-tensor", "int8-block"):
+        for recipe in ("int8", "int8-block"):
             for target in ("portable", "native"):
                 found = octavo.onnx.inspect(proto, recipe, target=target)
                 facts |= under(f"{name} {recipe} {target}", inspection_facts(found))
@@ -290,7 +290,7 @@ def opsets(version: int, kinds: Sequence[str]) -> Case:
         for kind in ("mlp", *kinds):
             model = at_opset(MAKERS[kind], version)
             more = ASKED if kind == "conv" else {}
-            for form in ("portable", "native", "qdq", "per-tensor", "block", "float16"):
+            for form in ("portable", "native", "qdq", "block"):
                 facts |= under(kind, quantized(folder, model, form, **more))
         return facts
 

@@ -194,7 +194,7 @@ Options = Mapping[str, Mapping[str, Any]]
 SPECS: dict[str, tuple[Make, Options]] = {
     "linear": (of(_seq(lin()), X), {**DTYPES, **RECIPES, **OWN, **by_type(nn.Linear)}),
     "linear itself": (of(lin(), X), {**DTYPES, **INT8}),
-    "linear, no bias": (of(_seq(lin(bias=False)), X), {**DTYPES, **OWN}),
+    "linear, no bias": (of(_seq(lin(bias=False)), X), DTYPES),
     "linear, odd": (of(_seq(lin(37, 19)), seeded(5, 37)), {**DEFAULT, **ACCURATE}),
     "linear, wide": (
         of(_seq(lin(300, 10)), seeded(5, 300)),
