@@ -62,6 +62,8 @@ def test_shards_are_read_together(bert: Path, tmp_path: Path) -> None:
     assert {(t.name, t.shape, t.dtype, t.bytes) for t in shards.tensors} == {
         (t.name, t.shape, t.dtype, t.bytes) for t in whole.tensors
     }
+    shards.write_others(tmp_path / "others")
+    assert [p.name for p in (tmp_path / "others").iterdir()] == ["config.json"]
     first = sorted((tmp_path / "shards").glob("*.safetensors"))[0]
     first.unlink()
     with pytest.raises(ModelError, match=rf"1 are missing: {first.name}; copy or download"):
