@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.torch import report
@@ -86,6 +87,15 @@ def test_a_layer_that_the_checkpoint_lacks_stays_float(tmp_path: Path) -> None:
     assert left["bert.pooler.dense"] == "skip names '*.pooler.*'"
     assert left["bert.encoder.layer.0.output.dense"] == "skip names 'bert.encoder.layer.0'"
     assert isinstance(model.classifier, torch.nn.Linear)
+
+
+def test_a_layer_of_which_the_checkpoint_has_the_bias_alone_stays_float(tmp_path: Path) -> None:
+    tensors = load_file(checkpoint(BERT, tmp_path) / "model.safetensors")
+    del tensors["pooler.dense.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    model = load(BERT, tmp_path, quantization_config=OctavoConfig())
+    left = {o.layer.name: o.reason for o in report(model).left_float}
+    assert left["pooler.dense"].startswith("its weights are not in the checkpoint")
 
 
 def test_what_is_refused_when_its_weights_are_there_stays_float(
