@@ -14,6 +14,7 @@ from octavo.recipe import Recipe, Verification
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.hub.checkpoint import find_checkpoint
+from octavo.torch.hub.folder_check import SampleCheck
 from octavo.torch.hub.samples import MOST, read_samples
 from tests.cli_support import run
 from tests.models import VOCABULARY, relative
@@ -154,3 +155,23 @@ def test_samples_are_what_the_result_is_compared_on(
     assert not (tmp_path / "no").exists()
     assert run(*refused, "--no-verify") == 0
     assert "Check    skipped" in capsys.readouterr().out
+
+
+class _Ids(torch.nn.Module):
+    """The ids, and in the places of padding always one number."""
+
+    def __init__(self, hidden: float) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        rows = input_ids[..., None].float().expand(-1, -1, 4)
+        return {"rows": torch.where(attention_mask[..., None] > 0, rows, self.hidden)}
+
+
+def test_padding_of_samples_is_not_compared() -> None:
+    ids, mask = np.arange(1, 7).reshape(2, 3), np.array([[1, 1, 1], [1, 0, 0]])
+    samples = [{"input_ids": ids, "attention_mask": mask}]
+    check = SampleCheck(_Ids(0.0), samples, lambda stage, done, total: None)
+    found = check.compare(_Ids(100.0), 0.01, lambda stage, done, total: None)
+    assert (found.status, found.error, found.padding) == ("passed", 0, 2)
