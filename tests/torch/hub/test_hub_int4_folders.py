@@ -79,6 +79,19 @@ def test_compressed_tensors_reads_what_octavo_wrote(recipe: str, tmp_path: Path)
     assert relative(outputs(model, inputs), theirs) < 0.02
 
 
+def test_scales_beyond_float16_are_written_whole(tmp_path: Path) -> None:
+    small, name = LLAMA.make(), "model.layers.0.self_attn.q_proj"
+    with torch.no_grad():
+        small.get_submodule(name).weight[3] *= 1e-5
+    small.save_pretrained(tmp_path / "float")
+    config = OctavoConfig(recipe="int4", format="compressed-tensors")
+    model = load(LLAMA, tmp_path / "float", quantization_config=config)
+    model.save_pretrained(tmp_path / "made")
+    again = load(LLAMA, tmp_path / "made", quantization_config=OctavoConfig())
+    made, expected = (of.get_submodule(name).weight()[3] for of in (again, model))
+    torch.testing.assert_close(made, expected, rtol=1e-6, atol=0)
+
+
 def _reversed(tensors: Any) -> None:
     tensors["model.layers.1.mlp.up_proj.g_idx"] = torch.arange(63, -1, -1).int() // 32
 
