@@ -22,7 +22,6 @@ import pytest
 
 from octavo.core import kernels
 from octavo.core.linear import Linear, linear_together
-from tests import fresh
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import assert_same_bits
 from tests.core.tables import assert_all_same, on_reference
@@ -484,12 +483,19 @@ def test_kernel(isa):
 
 def run_of(folder: Path, test: str, *workers: str) -> subprocess.CompletedProcess[str]:
     """A run of pytest beside this suite's conftest, of one test file."""
-    (folder / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
+    (folder / "tests").mkdir()
+    for name, to in {"conftest.py": "conftest.py", "seconds.py": "tests/seconds.py"}.items():
+        (folder / to).write_bytes((ROOT / "tests" / name).read_bytes())
     (folder / "test_one.py").write_text(test)
-    code = "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
-    options = ("-q", "-p", "no:cacheprovider", *workers)
-    return fresh.python(code, *options, env=environment, cwd=folder, check=False)
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | environment,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
