@@ -119,7 +119,8 @@ def test_the_file_as_people_have_it_works_as_it_stands(
     assert ">Accuracy against time of " in (here / "t.svg").read_text("utf-8")
     assert (conf.read_bytes(), conf.stat().st_mtime_ns) == before
     last = out.splitlines()[-1]
-    assert re.match(r"met \(agreement only\): int.*: agreement 0\.99", last)
+    # Which is fastest of a model this small, noise decides.
+    assert re.match(r"met \(agreement only\): (int|float16).*: agreement (0\.99|1 )", last)
     assert last.endswith("; wrote model.tuned.onnx")
     assert "sampling_size does nothing here" in err
     assert "\nMade for  " in out
