@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from onnx import TensorProto, numpy_helper
 
 from octavo.errors import OptionError
 from octavo.onnx import session
+from octavo.recipe import Recipe, preset
 from tests.graphs import (
     INT8,
     Array,
@@ -250,7 +252,7 @@ def test_affine_weights_fit_one_sided_channels(tmp_path: Path) -> None:
     assert linear_error(tmp_path, w, x, recipe="int8-accurate") <= INT8
 
 
-def weight_noise(tmp_path: Path, w: Array, recipe: str) -> float:
+def weight_noise(tmp_path: Path, w: Array, recipe: str | Recipe) -> float:
     """Squared error of the stored weight."""
     done = convert(linear(w), tmp_path, recipe=recipe)
     found = {i.name: numpy_helper.to_array(i) for i in done.proto.graph.initializer}
@@ -279,3 +281,13 @@ def test_float16_range(tmp_path: Path, large: float) -> None:
     assert done.outcome("fits").quantized
     feeds = {"x": values(4, 64)}
     assert error(run(done.path, feeds)[0], run(model, feeds)[0]) <= 1e-3
+
+
+def test_a_histogram_clips_what_few_weights_need(tmp_path: Path) -> None:
+    w = weight(512, 256, spread=False)
+    w[3, 4] = 8 * w.std()
+    plain = preset("int8-per-tensor")
+    assert plain.default.weight is not None
+    clipping = replace(plain.default.weight, observer="histogram")
+    clipped = replace(plain, default=replace(plain.default, weight=clipping))
+    assert weight_noise(tmp_path, w, clipped) < 0.8 * weight_noise(tmp_path, w, plain)
