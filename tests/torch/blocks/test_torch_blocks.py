@@ -498,6 +498,18 @@ def test_gradients_are_refused_and_decide_nothing(chains: list[Any]) -> None:
     assert len(chains) == 1
 
 
+@pytest.mark.parametrize("norm", ["attention.output", "output"])
+def test_one_parameter_that_trains_leaves_gradients_to_the_forward(
+    norm: str, chains: list[Any]
+) -> None:
+    layer, x = one_layer()
+    layer.requires_grad_(False).get_parameter(f"{norm}.LayerNorm.bias").requires_grad_(True)
+    layer(x)
+    assert chains
+    with torch.enable_grad():
+        assert layer(x).requires_grad
+
+
 def test_copies_and_files_run_on_their_own_layers(chains: list[Any], tmp_path: Path) -> None:
     quantized, feed = quantized_bert(), tokens()
     exact = hidden(quantized, feed)
