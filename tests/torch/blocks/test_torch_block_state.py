@@ -202,3 +202,18 @@ def test_an_attribute_that_changes_before_each_call_ends_the_tracing(
         block.by_class = float(i)
         block(x)
     assert 0 < len(made) < 12
+
+
+class Alone(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        found = Block.forward(self, x)
+        return found if x.shape[1] > 1 else 2 * found
+
+
+def test_a_forward_may_ask_whether_an_axis_is_one() -> None:
+    block = layers(Alone)[0]
+    for length in (5, 1, 3):
+        x = torch.randn(2, length, 32)
+        found = block(x)
+        with OwnForwards():
+            near(found, block(x), 1e-4)
