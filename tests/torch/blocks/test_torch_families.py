@@ -72,7 +72,7 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
 
 def padded_or_not(name: str) -> Sequence[bool]:
     """With a mask too where the family takes one."""
-    return (False, True)[: 1 + (name in PADDED)]
+    return (True, False)[name not in PADDED :]
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +154,7 @@ def test_it_computes_what_its_own_forward_does(name: str) -> None:
     assert relative(call(model, given), found) < ROUNDING  # PyTorch's float layers may differ
 
 
+@pytest.mark.sweep(2)  # with a mask where there may be one
 @pytest.mark.parametrize(("name", "padded"), of_families(CACHED, padded_or_not))
 def test_a_token_after_a_cache(name: str, padded: bool) -> None:
     given, model = feed(name, length=12, padded=padded), quantized(name)

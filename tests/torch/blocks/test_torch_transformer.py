@@ -200,6 +200,7 @@ def test_copies_and_graphs_keep_off_the_fast_paths() -> None:
         for made in (copy.deepcopy(quantized), pickle.loads(pickle.dumps(quantized))):
             assert torch.equal(made(x, src_key_padding_mask=HIDDEN), wanted)
         if spec is None:
+            torch._dynamo.reset()
             compiled = torch.compile(quantized, fullgraph=True, backend="aot_eager")
             assert relative(compiled(x, src_key_padding_mask=HIDDEN), wanted) < 1e-5
             exported = torch.export.export(quantized, (x,), {"src_key_padding_mask": HIDDEN})

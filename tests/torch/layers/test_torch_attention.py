@@ -278,6 +278,7 @@ def test_compiled_and_exported(need_weights: bool) -> None:
     x, padding = torch.randn(N, L, E), masks("bool", N, L)
     given = {"key_padding_mask": padding, "need_weights": need_weights}
     wanted = quantized(x, x, x, **given)[0]
+    torch._dynamo.reset()
     compiled = torch.compile(quantized, fullgraph=True, backend="aot_eager")
     close(compiled(x, x, x, **given)[0], wanted, 1e-5)
     exported = torch.export.export(quantized, (x, x, x), given)

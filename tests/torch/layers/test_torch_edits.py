@@ -216,6 +216,7 @@ def test_loaded_state_is_seen_by_all_who_share_it(compiled: bool) -> None:
         assert model[0].packed is model[1].packed
         calls: Any = list(model)
         if compiled:
+            torch._dynamo.reset()
             calls = [torch.compile(m, backend="aot_eager", fullgraph=True) for m in model]
         x = torch.randn(3, 16)
         with torch.inference_mode():

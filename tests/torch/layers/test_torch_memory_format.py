@@ -15,6 +15,7 @@ def test_images_keep_their_memory_format(way: str, given: torch.memory_format) -
         x = torch.randn(2, 3, 9, 11).to(dtype).to(memory_format=given)
         expected = model(x.contiguous())
         if way == "compiled":
+            torch._dynamo.reset()
             found = torch.compile(model, backend="aot_eager", fullgraph=True)(x)
         elif way == "exported":
             found = torch.export.export(model, (x,)).module()(x)
