@@ -141,3 +141,21 @@ def test_new_keys_are_written_where_there_is_room() -> None:
     assert layer.__dict__[ROOM] is room
     assert layer.keys.shape[2] == 40
     assert torch.equal(before, held)
+
+
+def test_another_prompt_may_go_on_with_the_encoder_states_of_a_cache() -> None:
+    """Of which only the cross attention's part is handed on: it is not written again."""
+    quantized, ids = decoder("Bart"), torch.randint(3, 99, (2, 2, 7))
+    states = [quantized.get_encoder()(one) for one in ids]
+
+    def second(model: Any) -> Tensor:
+        lasting = transformers.DynamicCache()
+        for token, given in enumerate(states, 5):
+            cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), lasting)
+            tokens = torch.full((2, 1), token)
+            found = model(decoder_input_ids=tokens, encoder_outputs=given, cache=cache).logits
+        assert lasting.layers[0].keys.shape[2] == 7
+        return found
+
+    near(second(quantized), second(apart(quantized)), 1e-3)
+    assert ran(quantized) >= 2
