@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from functorch.compile import make_boxed_func
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from octavo.core.qparams import QType
 from octavo.errors import NotTrainableError
+from octavo.recipe import preset
+from octavo.recipe.scheme import in_groups
 from octavo.torch import quantize_dynamic
 from octavo.torch.blocks import block_operator as under_test
 from tests import models
-from tests.torch.blocks.one_call import quantized_bert, tokens
+from tests.torch.blocks.one_call import bert, quantized_bert, tokens
 
 pytest.importorskip("transformers")
 
@@ -221,3 +225,13 @@ def test_the_operator_keeps_its_word() -> None:
 def test_an_unknown_block_says_so() -> None:
     with pytest.raises(RuntimeError, match="no block"):
         torch.ops.octavo.block([torch.ones(1)], [torch.ones(1)], "none")
+
+
+def test_blocks_whose_weights_have_other_formats_are_others() -> None:
+    feed = tokens(padded=True)
+    for bits in (QType.INT4, QType.INT8):
+        recipe = replace(preset("int4"), default=in_groups(bits, 32))
+        quantized = quantize_dynamic(bert(), recipe=recipe)
+        run, graphs = compiled(quantized)
+        torch.testing.assert_close(states(run, feed), states(quantized, feed), rtol=0, atol=1e-5)
+        assert graphs[0].count(BLOCK) == 2
