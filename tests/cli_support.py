@@ -79,7 +79,7 @@ def run(*arguments: str) -> int:
 def printed(
     capsys: pytest.CaptureFixture[str], *arguments: str, codes: Sequence[int] = (0,)
 ) -> Any:
-    """What a command that ends with one of `codes` prints with --json."""
+    """Return what a command prints with --json; it has to end with one of `codes`."""
     capsys.readouterr()
     assert run(*arguments, "--json") in codes
     return json.loads(capsys.readouterr().out)
@@ -95,7 +95,7 @@ def in_this_process(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def shorten_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pages and searches measure takes no time to speak of, and none of it a process."""
+    """Let pages and searches measure for a moment, in this process."""
     monkeypatch.setattr(evidence, "SECONDS", 0.2)
     monkeypatch.setattr("octavo.tune.contest.SECONDS", 0.2)
     monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1_234_567)

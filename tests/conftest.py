@@ -136,7 +136,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[COLLECTED] = False
 
 
-SATURATES = "NOT TESTED: without VNNI ONNX Runtime's own int8 products saturate here"
+SATURATES = "NOT TESTED: without VNNI ONNX Runtime cannot run this portable file exactly"
 
 
 def _saturates() -> bool:

@@ -58,7 +58,7 @@ class Converted:
         return [n.op_type for n in self.proto.graph.node]
 
     def outcome(self, layer: str) -> Any:
-        """What became of one layer."""
+        """Return the report's entry of the layer."""
         return next(o for o in self.report.layers if o.layer.name == layer)
 
 
@@ -303,7 +303,7 @@ def convert(model: onnx.ModelProto | Path, folder: Path, **options: Any) -> Conv
 
 
 def checked(model: onnx.ModelProto | Path, folder: Path, **options: Any) -> Verification:
-    """What the comparison with the float model says of a conversion to out.onnx."""
+    """Convert to out.onnx, and return the result of the comparison with the float model."""
     return quantize_dynamic(model, folder / "out.onnx", **options).verification
 
 
@@ -440,7 +440,7 @@ def float_elements(converted: Converted) -> int:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[str, int]]:
-    """What is in a folder, hidden files included: hash and time of change of every file."""
+    """Return hash and time of change of every file in a folder, hidden ones included."""
     found = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()

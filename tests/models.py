@@ -222,12 +222,12 @@ def transformer(name: str = "BertModel", **options: Any) -> Any:
 
 
 def outcomes(model: nn.Module) -> dict[str, Any]:
-    """What the report says of each layer, by name."""
+    """Return the report's entry of each layer by its name."""
     return {o.layer.name: o for o in report(model).layers}
 
 
 def flat(outputs: Any) -> list[Array]:
-    """All tensors of what a module returned, in order, as arrays."""
+    """Return all tensors of a module's output, in order, as arrays."""
     if isinstance(outputs, (tuple, list)):
         return [array for output in outputs for array in flat(output)]
     return [outputs.detach().float().numpy()]
@@ -285,7 +285,7 @@ def operators(path: Path) -> list[str]:
 
 
 def worst_of_rows(x: Array, w: Array) -> Array:
-    """What rounding x [..., K] per row around zero can change of x @ w.T, w [N, K]: [..., N].
+    """Bound what rounding x [..., K] per row around zero changes of x @ w.T, w [N, K]: [..., N].
 
     A step is max|x| / 127, and each input is off by half of one at most.
     """

@@ -66,8 +66,8 @@ def kind(name: str) -> str:
 
 
 def line(facts: Mapping[str, Fact]) -> Facts:
-    """What the record has of one form: the operators; a few numbers of each output whose bits
-    follow the processor; and of each other kind of fact their number and one hash."""
+    """Return the record's line of one form: the operators, a few numbers of each output whose bits
+    follow the processor, and for each other kind of fact their number and one hash."""
     kept: Facts = {}
     hashed: dict[str, list[str]] = {}
     for name, fact in sorted(facts.items()):

@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
 
 def forms(cases: Mapping[str, Facts]) -> dict[str, Facts]:
-    """All facts of cases, by their forms."""
+    """Return the facts of cases by their forms."""
     found: dict[str, Facts] = {}
     for case, facts in cases.items():
         for name, fact in facts.items():
@@ -42,17 +42,17 @@ def forms(cases: Mapping[str, Facts]) -> dict[str, Facts]:
 
 
 def case_of(form: str) -> str:
-    """The case of a key of `forms`."""
+    """Return the case of a key of `forms`."""
     return form.partition(": ")[0]
 
 
 def lines(cases: Mapping[str, Facts]) -> dict[str, Facts]:
-    """What the record has of cases."""
+    """Return the record's line of each form of the cases."""
     return {form: line(facts) for form, facts in forms(cases).items()}
 
 
 def differences(group: str, kept: Forms, now: Forms) -> Iterator[Difference]:
-    """What differs in the forms of either."""
+    """Yield each fact that the two records of a group have otherwise."""
     for form in sorted({*kept, *now}):
         before, after = kept.get(form, {}), now.get(form, {})
         for fact in sorted({*before, *after}):

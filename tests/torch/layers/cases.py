@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.kernels import WeightFormat
-from octavo.core.qparams import QType
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
+from octavo.torch.hub.group_layers import scheme_of as held_as
 from octavo.torch.layers.registry import covering
 from octavo.torch.qconfig import (
     default_dynamic_qconfig,
@@ -51,17 +51,7 @@ def every(choices: Any) -> Any:
 
 def scheme_of(name: str, group: int | None = None) -> Scheme:
     """The scheme of a format; rows have one scale each (None), or one for each group."""
-    held = WeightFormat.parse(name)
-    weight = WeightScheme(
-        QType.INT4 if held.bits == 4 else QType.INT8,
-        Granularity.BLOCK,
-        symmetric=not held.affine,
-        observer="search",
-        block=held.group,
-    )
-    if group is None:
-        return Scheme(weight)
-    return Scheme(weight, ActivationScheme(granularity=Granularity.GROUP, group=group))
+    return held_as(WeightFormat.parse(name), group=group or 0)
 
 
 def choice_of(name: str) -> WeightChoice:

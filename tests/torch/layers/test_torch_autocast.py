@@ -53,7 +53,7 @@ def of_torch(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except RuntimeError as said:  # oneDNN has no LSTM of some dtypes on some processors
-        pytest.skip(f"torch's own layer does not run here: {said}")
+        pytest.skip(f"NOT TESTED: PyTorch's own layer does not run here: {said}")
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
@@ -73,7 +73,7 @@ def test_outputs_have_the_float_layers_dtype(name: str, half: torch.dtype) -> No
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_states_of_another_dtype(kind: Any, given: torch.dtype) -> None:
     if kind is nn.LSTM and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        pytest.skip("torch's own LSTM has float32 states then, or does not run")
+        pytest.skip("NOT TESTED: PyTorch's own LSTM needs a oneDNN with bfloat16")
     layer = kind(K, 8)
     quantized, is_cell = quantize_dynamic(layer), isinstance(layer, nn.RNNCellBase)
     x = torch.randn(*([] if is_cell else [3]), 2, K).to(given)
