@@ -115,7 +115,7 @@ def by_its_own_forward(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return call(model, given)
 
 
-@pytest.mark.sweep(2)  # one spelling of each that has two
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("name", "attention"), of_families(NAMES, lambda name: FAMILIES[name].spellings)
 )
@@ -124,6 +124,7 @@ def test_it_is_near_float(name: str, attention: str) -> None:
     assert 0 < relative(found, wanted) < MOST_ERROR
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", of_families(PADDED))
 def test_padding_is_left_out(name: str) -> None:
     given, model = feed(name, padded=True), quantized(name)
@@ -139,6 +140,7 @@ def test_padding_is_left_out(name: str) -> None:
     assert relative(found, wanted) < MOST_ERROR
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", of_families(NAMES))
 def test_it_computes_what_its_own_forward_does(name: str) -> None:
     """Nothing is left of one call in the next, of another size; nor do threads matter."""
@@ -154,7 +156,7 @@ def test_it_computes_what_its_own_forward_does(name: str) -> None:
     assert relative(call(model, given), found) < ROUNDING  # PyTorch's float layers may differ
 
 
-@pytest.mark.sweep(2)  # with a mask where there may be one
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "padded"), of_families(CACHED, padded_or_not))
 def test_a_token_after_a_cache(name: str, padded: bool) -> None:
     given, model = feed(name, length=12, padded=padded), quantized(name)
@@ -182,7 +184,7 @@ def prompt(family: Family) -> dict[str, Tensor]:
     return {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", of_families(GENERATING))
 def test_generate_takes_the_tokens_that_step_by_step_calls_do(
     name: str, monkeypatch: pytest.MonkeyPatch
