@@ -144,16 +144,6 @@ def test_an_item_does_not_depend_on_the_batch() -> None:
     assert_same_bits(x.run(2)[39:], last.run())
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stays_with_its_query(value: float) -> None:
-    x = replace(random(1, 1, 70, 300, 16), bfloat16=True)
-    q = x.q.copy()
-    q[0, 0, 1, 3] = value
-    found, expected = replace(x, q=q).run(), x.run()
-    assert np.isnan(found[0, 0, 1]).all()
-    assert_same_bits(np.delete(found, 1, axis=2), np.delete(expected, 1, axis=2))
-
-
 def test_keys_that_do_not_count_have_no_part() -> None:
     x = replace(random(1, 2, 20, 40, 16, mask=shown(20, 40), bias=noise(2, 20, 40)), bfloat16=True)
     hidden = ~np.broadcast_to(shown(20, 40), (20, 40)).any(0)

@@ -135,8 +135,11 @@ def test_an_item_does_not_depend_on_the_batch(queries: int) -> None:
 
 @pytest.mark.parametrize("queries", [3, 70])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stays_with_its_query(queries: int, value: float) -> None:
-    x = random(1, 1, queries, 300, 16)
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_what_is_not_finite_stays_with_its_query(
+    queries: int, value: float, bfloat16: bool
+) -> None:
+    x = random(1, 1, queries, 300, 16, bfloat16=bfloat16)
     q = x.q.copy()
     q[0, 0, 1, 3] = value
     found, expected = replace(x, q=q).run(), x.run()

@@ -61,12 +61,6 @@ def test_queries_without_any_key_are_zero(alike: bool) -> None:
     assert zero == set(empty)
 
 
-def test_a_scale_of_ones_own() -> None:
-    x = operands(CASES[1])
-    exact = reference(x["Q"], x["K"], x["V"], CASES[1].heads, 0.7, x["bias"])
-    np.testing.assert_allclose(run(CASES[1], x, scale=0.7), exact, rtol=2e-5, atol=2e-6)
-
-
 @pytest.mark.parametrize("queries,keys,batch", [(0, 4, 1), (3, 0, 1), (3, 4, 0)])
 def test_nothing_to_attend(queries: int, keys: int, batch: int) -> None:
     case = Case(batch, 2, queries, keys, 4, 4)

@@ -15,7 +15,8 @@ from tests.core.statement import assert_same_bits
 from tests.core.tables import on_every_table
 
 f = np.float32
-FORMATS = [form for form in WeightFormat if form.group and not form.minimum]
+FORMATS = [form for form in WeightFormat if form.group]
+MINIMA = WeightFormat.INT4_32_MINIMUM
 every_format = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.value)
 SHAPES = [(1, 1, 1), (2, 37, 130), (5, 48, 64), (9, 33, 300), (40, 100, 129), (61, 41, 600)]
 
@@ -29,6 +30,7 @@ def weight(n: int, k: int, form: WeightFormat) -> GroupedWeight:
         rng.integers(0, 2**form.bits, shape, np.uint8) if form.affine else None,
         np.exp2(rng.integers(-2, 3, n)).astype(f),
         form,
+        rng.uniform(-0.2, 0.1, shape).astype(np.float16) if form.minimum else None,
     )
 
 
@@ -60,17 +62,20 @@ def defined(held: GroupedWeight, x: Any, each: bool, bias: Any) -> tuple[Any, An
     """The layer's outputs in float64, and the sizes that bound what float32 may round away."""
     group = held.format.group
     q, scale, zero = integers(x, group, each)
-    w = held.q.astype(int)
+    w, lows = held.q.astype(int), np.zeros_like(held.scale)
     centre = 2 ** (held.format.bits - 1)
+    if held.minimum is not None:
+        centre, lows = 0, held.minimum
     total = size = np.zeros((len(x), held.n))
     for j, part in enumerate(statement.sections(held.k, group)):
         z = centre if held.zero is None else held.zero[:, j].astype(int)[:, None]
-        steps = w[:, part] - z
-        exact = (q[:, part] - zero[:, [j]]) @ steps.T
-        sw = held.scale[:, j].astype(np.float64) * held.channel_scale
-        sx = scale[:, [j]].astype(np.float64)
-        total = total + exact * sx * sw
-        size = size + (np.abs(q[:, part]) @ np.abs(steps).T + 128 * np.abs(steps).sum(1)) * sx * sw
+        sw, low = (
+            a[:, [j]].astype(np.float64) * held.channel_scale[:, None] for a in (held.scale, lows)
+        )
+        terms, sx = (w[:, part] - z) * sw, scale[:, [j]].astype(np.float64)
+        total = total + (q[:, part] - zero[:, [j]]) @ (terms + low).T * sx
+        sizes = np.abs(terms) + np.abs(low)
+        size = size + (np.abs(q[:, part]) @ sizes.T + 128 * sizes.sum(1)) * sx
     return total + bias, size + np.abs(bias)
 
 
@@ -142,3 +147,23 @@ def test_what_does_not_fit_is_named() -> None:
         GroupedWeight(held.q + 16, held.scale, None, held.channel_scale, held.format)
     with pytest.raises(ValueError, match="scale"):
         GroupedWeight(held.q, held.scale[:, :1].copy(), None, held.channel_scale, held.format)
+
+
+def test_packed_rows_are_those_of_the_weight() -> None:
+    torch = pytest.importorskip("torch")
+    from octavo.torch.layers.packed_embedding import QuantizedPackedEmbedding
+
+    held = weight(33, 200, MINIMA)
+    table = QuantizedPackedEmbedding(33, 200, format=MINIMA.value)
+    table._fill(packed=torch.from_numpy(held.pack()), scale=torch.from_numpy(held.channel_scale))
+    assert_same_bits(table(torch.arange(33)).numpy(), held.dequantize())
+
+
+def test_a_minimum_goes_with_its_format_alone() -> None:
+    held = weight(5, 40, MINIMA)
+    with pytest.raises(ValueError, match=r"minimum: .*int4-32-minimum is one"):
+        GroupedWeight(held.q, held.scale, None, held.channel_scale, MINIMA)
+    with pytest.raises(ValueError, match=r"minimum: .*int4-32 is none"):
+        GroupedWeight(
+            held.q, held.scale, None, held.channel_scale, WeightFormat.INT4_32, held.minimum
+        )

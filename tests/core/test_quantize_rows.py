@@ -78,13 +78,6 @@ def test_what_is_not_finite_spoils_its_own_row_or_group(group: int, bad: float) 
             assert not q[2, spoilt * 128 : spoilt * 128 + 128 if group else k].any()
 
 
-def test_a_row_depends_on_itself_alone() -> None:
-    x = random_rows(40, 131)
-    q, scale, zero = quantize_rows(x)
-    for m in (0, 1, 17, 39):
-        assert_all_same(quantize_rows(x[m]), (q[m], scale[m], zero[m]))
-
-
 @both_groupings
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
 def test_rows_of_16_bits_are_widened(group: int, dtype: Any) -> None:

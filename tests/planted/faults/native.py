@@ -24,7 +24,7 @@ FAULTS = (
         "native/isa/round_groups.h",
         "error = V::fma(g.times(i, off), off, error);",
         "error = V::fma(off, off, error);",
-        ("tests/core/test_group_rounding.py", "tests/core/test_group_minima.py"),
+        ("tests/core/test_group_rounding.py",),
     ),
     Fault(
         "attention-merge-adds-sums-of-chunks-unscaled",
