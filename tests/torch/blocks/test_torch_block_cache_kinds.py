@@ -26,7 +26,7 @@ KINDS: dict[str, Callable[[Any, int], Any]] = {
     "sliding": lambda config, _: transformers.DynamicCache(config=config),
     "static": lambda config, length: transformers.StaticCache(config, max_cache_len=length),
 }
-FEW = {("Llama", "static"), ("Mistral", "sliding"), ("Gemma3", "static"), ("T5", "static")}
+FEW = {("Llama", "static"), ("Mistral", "sliding"), ("Bart", "static")}
 CASES = [
     pytest.param(name, kind, marks=() if (name, kind) in FEW else pytest.mark.slow)
     for name in DECODERS

@@ -119,8 +119,12 @@ def test_positions_may_be_turned_before_heads_stand_before_tokens() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"share_att_key": False, "pos_att_type": ["p2c"]}],
-    ids=["shared", "own"],
+    [
+        pytest.param({}, id="shared"),
+        pytest.param(
+            {"share_att_key": False, "pos_att_type": ["p2c"]}, id="own", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_relative_positions_compute_what_indices_name(options: dict[str, Any]) -> None:
     quantized = quantize_dynamic(transformer("DebertaV2Model", **(DEBERTA | options)))

@@ -29,20 +29,8 @@ NAMES = sorted(FAMILIES)
 CACHED = [name for name in NAMES if FAMILIES[name].cached]
 PADDED = [name for name in NAMES if family_models.can_pad(FAMILIES[name])]
 GENERATING = [name for name in NAMES if FAMILIES[name].head]
-ALIKE = (
-    "BART encoder",
-    "CLIP text",
-    "Cohere",
-    "DeiT",
-    "DistilBERT",
-    "ELECTRA",
-    "Gemma 2",
-    "Marian",
-    "OPT",
-    "Phi-3",
-    "Qwen2",
-    "RoBERTa",
-)
+SHOWN = ("BLOOM", "DeBERTa-v2", "GPT-NeoX", "ModernBERT", "Swin", "nn.TransformerDecoder")
+"""Families whose blocks no other test of blocks has; all others are slow tests."""
 MOST_ERROR = 0.05
 """Norm of the difference from float as a share of float's: of two layers in 8 bits. A wrong mask is
 off by 0.4."""
@@ -56,8 +44,7 @@ CALLS = ((1, 1), (3, 9), (1, 13), (1, 1), (3, 9))
 
 
 def of_families(names: list[str], *more: Callable[[str], Sequence[Any]]) -> list[Any]:
-    """Cases by family, which one worker runs: it makes and traces each model once. Slow are those
-    whose blocks are built as another family's are."""
+    """Cases by family, which one worker runs: it makes and traces each model once."""
     return [
         pytest.param(name, *rest, marks=marks_of(name))
         for name in names
@@ -67,7 +54,7 @@ def of_families(names: list[str], *more: Callable[[str], Sequence[Any]]) -> list
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:
     group = pytest.mark.xdist_group(name)
-    return [group, pytest.mark.slow] if name in ALIKE else [group]
+    return [group] if name in SHOWN else [group, pytest.mark.slow]
 
 
 def padded_or_not(name: str) -> Sequence[bool]:
@@ -115,16 +102,22 @@ def by_its_own_forward(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return call(model, given)
 
 
-@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
-    ("name", "attention"), of_families(NAMES, lambda name: FAMILIES[name].spellings)
+    ("name", "attention"),
+    [
+        *of_families(NAMES, lambda name: FAMILIES[name].spellings[-1:]),
+        *(
+            pytest.param(name, other, marks=pytest.mark.slow)
+            for name in NAMES
+            for other in FAMILIES[name].spellings[:-1]
+        ),
+    ],
 )
 def test_it_is_near_float(name: str, attention: str) -> None:
     found, wanted = (call(of(name, attention), feed(name)) for of in (of_spelling, exact))
     assert 0 < relative(found, wanted) < MOST_ERROR
 
 
-@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", of_families(PADDED))
 def test_padding_is_left_out(name: str) -> None:
     given, model = feed(name, padded=True), quantized(name)
@@ -140,7 +133,6 @@ def test_padding_is_left_out(name: str) -> None:
     assert relative(found, wanted) < MOST_ERROR
 
 
-@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", of_families(NAMES))
 def test_it_computes_what_its_own_forward_does(name: str) -> None:
     """Nothing is left of one call in the next, of another size; nor do threads matter."""
@@ -156,7 +148,6 @@ def test_it_computes_what_its_own_forward_does(name: str) -> None:
     assert relative(call(model, given), found) < ROUNDING  # PyTorch's float layers may differ
 
 
-@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "padded"), of_families(CACHED, padded_or_not))
 def test_a_token_after_a_cache(name: str, padded: bool) -> None:
     given, model = feed(name, length=12, padded=padded), quantized(name)
@@ -184,7 +175,6 @@ def prompt(family: Family) -> dict[str, Tensor]:
     return {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
 
 
-@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", of_families(GENERATING))
 def test_generate_takes_the_tokens_that_step_by_step_calls_do(
     name: str, monkeypatch: pytest.MonkeyPatch

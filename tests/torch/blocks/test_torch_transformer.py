@@ -67,7 +67,7 @@ def near(quantized: Any, model: Any, *given: Any, seen: Any = ..., **named: Any)
     assert 0 < relative(quantized(*given, **named)[seen], model(*given, **named)[seen]) < 0.03
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(5)
 @every_spec
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
 def test_encoders_with_padding(spec: Any, fast: bool, grad: bool) -> None:
@@ -77,7 +77,7 @@ def test_encoders_with_padding(spec: Any, fast: bool, grad: bool) -> None:
         near(quantize_dynamic(model, spec), model, x, seen=~HIDDEN, src_key_padding_mask=HIDDEN)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(5)
 @every_spec
 @pytest.mark.parametrize("mask", [CAUSAL, None], ids=["causal", "no mask"])
 def test_encoders_without_padding(spec: Any, fast: bool, mask: Any) -> None:
@@ -88,7 +88,7 @@ def test_encoders_without_padding(spec: Any, fast: bool, mask: Any) -> None:
         assert relative(quantized.layers[0](x, mask), model.layers[0](x, mask)) < 0.03
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(7)
 @every_spec
 @pytest.mark.parametrize(
     "options",
@@ -161,7 +161,7 @@ DECODER_SPECS: dict[str, Any] = {
 }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("spec", DECODER_SPECS.values(), ids=DECODER_SPECS)
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_decoders(spec: Any, batch_first: bool) -> None:

@@ -11,6 +11,7 @@ import torch
 from octavo.torch import load, quantize_dynamic, save
 from octavo.torch.files.tensors import module_names, tensors_of
 from tests.models import assert_bits, transformer
+from tests.torch.blocks.one_call import OwnForwards
 
 IDS = torch.tensor([[5, 9, 2, 40, 7], [1, 3, 3, 8, 0]])
 
@@ -44,13 +45,19 @@ def test_llama_its_frequencies_and_its_tied_embedding(
         assert_bits(loaded(IDS).logits, model(IDS).logits)
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "T5ForConditionalGeneration"])
-def test_generate(name: str, tmp_path: Path) -> None:
-    model, loaded = saved(name, tmp_path)
+def test_t5_of_encoder_and_decoder(tmp_path: Path) -> None:
+    model, loaded = saved("T5ForConditionalGeneration", tmp_path)
+    with OwnForwards():
+        assert_bits(*(of(IDS, decoder_input_ids=IDS).logits for of in (loaded, model)))
+
+
+def test_gpt2_generates(tmp_path: Path) -> None:
+    model, loaded = saved("GPT2LMHeadModel", tmp_path)
     options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
-    mask = torch.ones_like(IDS)
     with torch.inference_mode():
-        expected = model.generate(IDS, attention_mask=mask, **options)
-        found = loaded.generate(IDS, attention_mask=mask, **options)
+        expected, found = (
+            of.generate(IDS, attention_mask=torch.ones_like(IDS), **options)
+            for of in (model, loaded)
+        )
     assert found.shape[1] > 1
     assert torch.equal(found, expected)
