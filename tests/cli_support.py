@@ -96,7 +96,7 @@ def in_this_process(function: Callable[..., Any], **arguments: Any) -> Any:
 
 def shorten_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let pages and searches measure for a moment, in this process."""
-    monkeypatch.setattr(evidence, "SECONDS", 0.2)
+    monkeypatch.setattr(evidence, "SECONDS", 0.1)
     monkeypatch.setattr("octavo.tune.contest.SECONDS", 0.2)
     monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1_234_567)
     monkeypatch.setattr("octavo.onnx.bench.call", in_this_process)

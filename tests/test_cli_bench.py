@@ -19,7 +19,7 @@ from octavo.core.feeds import batch, shape_text
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
 from tests import graphs
-from tests.cli_support import printed, run
+from tests.cli_support import in_this_process, printed, run
 from tests.graphs import F32, build, mlp, normal, save, snapshot
 
 SHORT = ("--seconds", "0.1")
@@ -56,11 +56,17 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_float_portable_native_and_onnxruntime(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+def test_float_native_and_onnxruntime(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    measured = BenchFile.peak_memory  # of one: its process takes a second
+
+    def peak_memory(file: BenchFile, feed: Any, threads: int | None) -> int:
+        return measured(file, feed, threads) if file.name == "native.onnx" else 2**20
+
+    monkeypatch.setattr(BenchFile, "peak_memory", peak_memory)
     before = snapshot(folder)
-    names = ["float.onnx", "portable.onnx", "native.onnx"]
+    names = ["float.onnx", "native.onnx"]
     found = data(capsys, *names, *SHAPE, "--threads", "1", "--against", "ort")
     assert found["notes"] == []
     names.append("quantize_dynamic")
@@ -77,7 +83,7 @@ def test_float_portable_native_and_onnxruntime(
         assert 1e-4 < one["load_seconds"] < 10
         assert 1e5 < one["peak_memory"] < 1e9
     assert found["models"][0]["bytes"] == (folder / "float.onnx").stat().st_size
-    assert found["models"][3]["bytes"] < found["models"][0]["bytes"]
+    assert found["models"][2]["bytes"] < found["models"][0]["bytes"]
     assert snapshot(folder) == before
 
 
@@ -143,8 +149,15 @@ def test_the_time_it_took_is_that_of_timing_alone(
 )
 @pytest.mark.usefixtures("no_memory")
 def test_what_onnxruntime_does_not_quantize_is_said(
-    folder: Path, capsys: pytest.CaptureFixture[str], before: str, dtype: Any, reason: str
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    before: str,
+    dtype: Any,
+    reason: str,
 ) -> None:
+    if before == "Relu":  # the other error comes out of the quantizer's process
+        monkeypatch.setattr("octavo.onnx.bench.call", in_this_process)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     domain = "com.microsoft" if before == "FastGelu" else ""
     model = graphs.build(

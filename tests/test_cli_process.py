@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import octavo
-from tests.cli_support import int8_model
+from tests.graphs import mlp, save
 
 HANGS = """
 import sys, time
@@ -78,14 +78,14 @@ def test_ctrl_c_on_a_terminal() -> None:
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
-    with started("from octavo.cli import main; main(['doctor', '--json'])", theirs) as process:
+    with started("from octavo.cli import main; main(['--help'])", theirs) as process:
         os.close(theirs)
         assert b"Traceback" not in process.communicate(timeout=120)[1]
 
 
 def test_names_that_the_locale_cannot_write_are_escaped(tmp_path: Path) -> None:
-    path = int8_model(tmp_path / "m.onnx", recipe="größe")
-    code = f"from octavo.cli import main; main(['doctor', {str(path)!r}])"
+    path = save(mlp(1, 8), tmp_path / "größe.onnx")
+    code = f"from octavo.cli import main; main(['inspect', {str(path)!a}])"
     status, out, err = said(code, PYTHONIOENCODING="ascii")
     assert (status, err) == (0, "")
     assert r"gr\xf6\xdfe" in out

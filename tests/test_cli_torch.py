@@ -53,23 +53,10 @@ SOURCE = """
     def leaves():
         sys.exit("bye")
 
-    def three():
-        return 3
-
-    def bad():
-        model = nn.Linear(2, 2)
-        model.weight.data[0, 0] = float("nan")
-        return model
-
     def lazy():
         return nn.Sequential(nn.LazyLinear(2))
 
-    def bare():
-        return nn.Sequential(nn.ReLU())
-
     needs_one = lambda size: Net()
-    ready = Net()
-    number = 3
 """
 
 
@@ -207,17 +194,11 @@ def test_what_is_for_onnx_is_refused_before_the_module_runs(
 @pytest.mark.parametrize(
     ("model", "code", "named"),
     [
-        ("modles:make", 3, "modles"),
-        ("models.py:make", 3, ".py"),
         ("models:Zoo.big", 3, "models.Zoo has no 'big'. Known: inner, small"),
-        ("models:ready", 3, "def make(): return ready"),
-        ("models:three", 3, "int"),
         ("models:broken", 3, r"RuntimeError: no weights\x1b here"),
         ("models:leaves", 3, "SystemExit: bye"),
         ("models:needs_one", 3, "'size'"),
-        ("models:bad", 3, "weight holds NaN or infinity"),
         ("models:lazy", 3, "0.weight"),
-        ("models:bare", 4, "Sequential"),
     ],
 )
 def test_what_is_wrong_with_a_factory(
@@ -225,18 +206,14 @@ def test_what_is_wrong_with_a_factory(
 ) -> None:
     assert run("quantize", model, "-o", "out.safetensors") == code
     error = capsys.readouterr().err
-    assert f"error: {model}" in error or model in ("models:lazy", "models:bare")
+    assert f"error: {model}" in error or model == "models:lazy"
     assert named in error
     assert files(folder) == set()
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
-    [
-        ("import not_there\n", "ModuleNotFoundError"),
-        ("x = 1 / 0\n", "ZeroDivisionError"),
-        ("def f(:\n", "SyntaxError"),
-    ],
+    [("import not_there\n", "ModuleNotFoundError"), ("def f(:\n", "SyntaxError")],
 )
 def test_modules_that_cannot_be_imported(
     text: str, error: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -248,23 +225,12 @@ def test_modules_that_cannot_be_imported(
     assert f"{folder}/other.py:1" in said
 
 
-def test_where_a_factory_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("inspect", "models:broken") == 3
-    line = 1 + textwrap.dedent(SOURCE).splitlines().index("def broken():") + 1
-    assert f"({folder}/models.py:{line}, in broken)" in capsys.readouterr().err
-
-
 def test_nothing_to_quantize_is_written_if_allowed(folder: Path) -> None:
     assert run("quantize", "models:make", "--exclude", "*") == 4
     assert files(folder) == set()
     assert run("quantize", "models:make", "--exclude", "*", "--allow-nothing") == 0
     loaded = octavo.torch.load("make.int8.safetensors", factory)
     assert octavo.torch.report(loaded).quantized == ()
-
-
-def test_a_lazy_layer_cannot_be_inspected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("inspect", "models:lazy") == 3
-    assert "0.weight" in capsys.readouterr().err
 
 
 def test_what_is_no_onnx_model_but_one_of_pytorch_says_so(

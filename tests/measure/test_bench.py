@@ -239,10 +239,6 @@ def test_one_callable_has_no_pairs() -> None:
 @pytest.mark.parametrize(
     ("given", "more", "named"),
     [
-        ({}, {}, "callables is empty"),
-        (7, {}, "callables is a int"),
-        ({"a": 7}, {}, r"callables\['a'\] is a int"),
-        ({"a": int}, {"seconds": 0}, "seconds is 0"),
         ({"a": int}, {"items": 0}, "items is 0"),
         ({"a": int}, {"fresh": True}, "a callable gave a int"),
     ],

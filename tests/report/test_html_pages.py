@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from octavo.errors import OptionError, OutputError
-from octavo.recipe import Recipe, Report, Rule, Scheme, Verification
+from octavo.recipe import Recipe, Rule, Scheme, Verification
 from octavo.report.html import report_html, tuning_html, write_html
 from octavo.results.tuning import Status, TuneResult
 from tests.report.evidence_samples import evidence
@@ -338,20 +338,6 @@ def test_without_matplotlib_the_page_says_what_is_missing(
     page = parsed(tuning_html(result(), evidence()))
     assert "pip install 'matplotlib>=3.8'" in section(page, what).words()
     assert not section(page, what).all("svg")
-
-
-def test_a_report_of_one_quantization_shares_the_layout() -> None:
-    page = parsed(report_html(layer_report()))
-    assert heading(page) == "!Check before you ship"
-    assert "11 of 12 layers are quantized, the model is 3.9x smaller" in page.words()
-    assert [row[0].words() for row in rows(section(page, "layers"))] == [
-        f"fc{i}" for i in range(1, 13)
-    ]
-    assert "the accuracy criterion" in section(page, "float").words()
-    assert (
-        Report.from_dict(data_of(page)["report"]).layers[0].sqnr_db
-        == layer_report().layers[0].sqnr_db
-    )
 
 
 def test_a_report_that_was_not_compared_or_quantized_nothing() -> None:

@@ -14,7 +14,7 @@ import pytest
 from octavo.report.plots import style
 from octavo.report.plots.errors import errors_plot
 from octavo.report.plots.speeds import speeds_plot
-from octavo.report.plots.style import Plot, Theme, decades
+from octavo.report.plots.style import Plot, Theme, darkened, decades
 from octavo.report.plots.trials import trials_plot
 from octavo.results.benchmark import Benchmark, Pair, Timed
 from octavo.results.comparison import Comparison, Difference, OutputDifference
@@ -71,7 +71,7 @@ def drawn(name: str) -> Plot:
     return plot
 
 
-KINDS = ["trials", "latency", "speeds", "errors"]
+KINDS = ["speeds", "latency", "errors", "trials"]
 
 
 def texts(plot: Plot | None) -> list[str]:
@@ -81,7 +81,7 @@ def texts(plot: Plot | None) -> list[str]:
     return ["".join(e.itertext()) for e in root.iter() if e.tag.endswith(("}text", "}title"))]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", KINDS)
 def test_the_same_numbers_give_the_same_bytes_whatever_the_readers_settings(name: str) -> None:
     import matplotlib
@@ -98,13 +98,18 @@ def test_the_same_numbers_give_the_same_bytes_whatever_the_readers_settings(name
 @pytest.mark.parametrize("name", KINDS)
 def test_a_dark_plot_has_no_colour_of_a_light_one(name: str) -> None:
     plot = drawn(name)
-    light, dark = (set(re.findall("#[0-9a-f]{6}", plot.svg(t))) for t in (Theme.LIGHT, Theme.DARK))
-    assert light <= {*style._DARK}, "a colour has no partner"
+    light, both = plot.svg(Theme.LIGHT), plot.svg(Theme.READER)
+    colours, dark = (set(re.findall("#[0-9a-f]{6}", text)) for text in (light, darkened(light)))
+    assert colours <= {*style._DARK}, "a colour has no partner"
     assert dark <= {*style._DARK.values()}
-    both = plot.svg(Theme.READER)
     assert both.count("prefers-color-scheme:dark") == 1
     assert f'style="fill: {style.PAPER}"' in both
-    assert f'style="fill: {style.PAPER}"' not in plot.svg(Theme.LIGHT)
+    assert f'style="fill: {style.PAPER}"' not in light
+
+
+def test_a_dark_plot_is_the_light_one_darkened() -> None:
+    plot = drawn("latency")
+    assert plot.svg(Theme.DARK) == darkened(plot.svg(Theme.LIGHT))
 
 
 def test_colours_and_their_partners_are_told_apart() -> None:

@@ -45,6 +45,7 @@ def race(
     losses: Mapping[str, float],
     bad: str = "",
     slow: float = 0.0,
+    most: int = 2000,
     **more: bool,
 ) -> Outcome:
     """Presets by name: their times, and what each of their layers costs; `bad` layers ten times."""
@@ -57,7 +58,7 @@ def race(
     context = Racing(spaces[0], lost, others=spaces[1:], **more)  # type: ignore[arg-type]
     context.slow = slow
     context.times = {preset(name).default: time for name, time in times.items()}
-    return drive(Auto(), context)
+    return drive(Auto(), context, most)
 
 
 def tried(outcome: Outcome) -> list[str]:
@@ -149,6 +150,7 @@ def test_where_accuracy_is_the_objective_all_are_evaluated() -> None:
 def test_with_time_left_the_search_goes_on_from_the_better_one(mended: bool) -> None:
     times = {"int8": 0.5, "int8-per-tensor": 0.3}
     each = 1.1e-3 if mended else 0.5
-    outcome = race(times, {"int8": 1e-6, "int8-per-tensor": each}, bad="l2", keeps_going=True)
+    losses = {"int8": 1e-6, "int8-per-tensor": each}
+    outcome = race(times, losses, bad="l2", most=40, keeps_going=True)
     assert outcome.best.meets
     assert outcome.candidates[-1].description.startswith("int8-per-tensor" if mended else "int8,")
