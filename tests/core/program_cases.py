@@ -120,7 +120,6 @@ def gated_with_rms(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 LAYERS = {
-    "linear": step("linear", (ROWS,), layer, [LAYER.native], ["none"]),
     "linear-activations": step(
         "linear",
         (ROWS,),
@@ -134,11 +133,6 @@ LAYERS = {
         lambda x: f.silu(layer(x)) * layer(x, OTHER),
         [LAYER.native, OTHER.native],
         gate="silu",
-    ),
-    "linear-residual": Case(
-        (ROWS, tensor(2, 5, 48)),
-        lambda p, v: p.linear(v[0], [LAYER.native], ["none"], residual=v[1]),
-        lambda x, y: layer(x) + y,
     ),
     "linear-rows-apart": step("linear", (tensor(2, 5, 40)[..., 3:35],), layer, [LAYER.native]),
     "linear-of-one-row": Case(
@@ -201,11 +195,6 @@ LAYERS = {
         ),
         with_rms,
     ),
-    "rotary": step(
-        "rotary",
-        (HEADS, tensor(1, 1, 5, 8), tensor(1, 1, 5, 8, seed=1)),
-        lambda x, c, s: x * c + rotated(x) * s,
-    ),
     "rotary-part": step(
         "rotary",
         (HEADS, COS.expand(2, 1, 5, 6), SIN),
@@ -245,7 +234,7 @@ LAYERS = {
     ),
     "attention-mask": Case(
         (HEADS, HEADS, HEADS, tensor(2, 1, 1, 5) > -0.5),
-        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5, mask=v[3]),
+        lambda p, v: p.attention(*v[:3], 8**-0.5, mask=v[3]),
         f.scaled_dot_product_attention,
     ),
     "attention-cache": Case(

@@ -260,11 +260,7 @@ def test_tables_are_checked() -> None:
         (ValueError, "scale: needs shape", lambda: Embedding(q, np.ones(4, np.float32))),
         (TypeError, "zero_point: needs int32", lambda: Embedding(q, scale, np.zeros(3, np.int64))),  # type: ignore[arg-type]
         (ValueError, "table: needs shape", lambda: Embedding.from_float(scale)),
-        (
-            ValueError,
-            "channel 1 .* NaN",
-            lambda: Embedding.from_float(infinite),
-        ),
+        (ValueError, "channel 1 .* NaN", lambda: Embedding.from_float(infinite)),
     ]
     for error, named, make in cases:
         with pytest.raises(error, match=named):

@@ -291,11 +291,9 @@ def test_tensors() -> None:
     ("error", "named", "changed"),
     [
         (TypeError, "x: needs float32, float16 or bfloat16, not float64", {"x": X.astype(float)}),
-        (TypeError, "x: needs float32.*, not int8", {"x": np.zeros((6, 37), np.int8)}),
         (TypeError, "x: needs float32.*, not >f4", {"x": X.astype(">f4")}),
         (TypeError, "x: is a list", {"x": X.tolist()}),
         (ValueError, r"x: needs shape \[\.\.\., 37\], not \(6, 36\)", {"x": X[:, 1:]}),
-        (ValueError, r"x: needs shape .* not \(\)", {"x": np.array(1, np.float32)}),
         (TypeError, "out: needs float32, as the input", {"out": OUT.astype("f2")}),
         (ValueError, r"out: needs shape \(6, 20\)", {"out": OUT[:, :1]}),
         (
