@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from torch import Tensor, nn
 import octavo
 import octavo.onnx
 from octavo import Scheme
-from octavo.core.convolution import unpack_filters
 from octavo.files.metadata import metadata
 from octavo.torch import export_onnx, quantize_dynamic
 from octavo.torch.export import Exported
 from octavo.torch.qconfig import (
     PlaceholderObserver,
     QConfig,
-    float_qparams_weight_only_qconfig,
 )
 from tests.models import (
     constants,
@@ -31,58 +28,27 @@ from tests.models import (
     flat,
     net,
     operators,
+    quiet,
     relative,
     run,
     seeded,
 )
 from tests.torch.test_torch_export_layers import (
     ALL,
+    AS_PORTABLE,
     HIDDEN,
     INPUTS,
-    OPTIONS,
     SAME,
     STEPS,
-    cells,
-    convolutions,
-    everything,
-    lookups,
-    recurrent,
-    tables,
+    assert_same_bits,
+    ours,
 )
 
-AS_PORTABLE = "in the form of target portable: target native has no operator for it"
+pytestmark = pytest.mark.usefixtures("one_registry")
 
 
 def export(model: nn.Module, args: tuple[Any, ...], path: Path, **options: Any) -> Exported:
     return export_onnx(model, args, path, target="native", **options)
-
-
-def export_float(model: nn.Module, args: tuple[Any, ...], path: Path) -> None:
-    """PyTorch's own export, whose warnings about PyTorch itself are not ours."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        torch.onnx.export(model, args, path, dynamo=True, verbose=False)
-
-
-def ours(path: Path) -> list[str]:
-    """The operators of domain ai.octavo, in the order of the file."""
-    return [n.op_type for n in onnx.load(path).graph.node if n.domain == "ai.octavo"]
-
-
-def assert_same_bits(model: nn.Module, args: tuple[Tensor, ...], path: Path) -> None:
-    """The file at `path` computes what `model` does, bit for bit."""
-    got, expected = run(path, *args), [t.numpy() for t in tensors(model(*args))]
-    assert len(got) == len(expected)
-    for y, e in zip(got, expected, strict=True):
-        assert y.dtype == e.dtype and y.shape == e.shape
-        assert np.array_equal(y.view(np.uint8), e.view(np.uint8))
-
-
-def tensors(outputs: Any) -> list[Tensor]:
-    """All tensors of what a module returned, in order."""
-    if isinstance(outputs, Tensor):
-        return [outputs.contiguous()]
-    return [tensor for output in outputs for tensor in tensors(output)]
 
 
 def network() -> nn.Module:
@@ -132,24 +98,6 @@ def test_what_was_written_and_its_bits(quantized: Any, exported: Exported) -> No
         (y,), expected = run(exported.path, x), quantized(x).numpy()
         assert np.isnan(y[0]).all() and np.isnan(expected[0]).all()
         assert np.array_equal(y[1:], expected[1:])
-
-
-def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported, tmp_path: Path) -> None:
-    direct = tmp_path / "direct.onnx"
-    source = tmp_path / "float.onnx"
-    export_float(network(), (seeded(3, 40),), source)
-    octavo.onnx.quantize_dynamic(source, direct, target="native")
-    said, other = metadata(exported.path), metadata(direct)
-    assert said.pop("octavo.recipe") == "default"
-    assert other.pop("octavo.recipe") == "int8"
-    # Of PyTorch's layers `octavo.torch.report` tells: they have other names than the float file's.
-    assert json.loads(other.pop("octavo.layers"))
-    assert other.pop("octavo.max_error") == "0.1"
-    # PyTorch writes a newer file format than the exported model's.
-    assert said.pop("octavo.min_onnxruntime") == "1.17"
-    assert other.pop("octavo.min_onnxruntime") == "1.18"
-    assert said == {key: value for key, value in other.items() if key.startswith("octavo.")}
-    assert "octavo.onnx.session" in said["octavo.operators"]
 
 
 def test_weights_in_a_data_file_begin_on_pages(quantized: nn.Module, tmp_path: Path) -> None:
@@ -236,22 +184,6 @@ def test_layers_without_a_native_operator_keep_their_portable_form(tmp_path: Pat
     assert relative(y, expected) <= 0.03
 
 
-def test_convolutions(tmp_path: Path) -> None:
-    model = quantize_dynamic(convolutions(), recipe=ALL)
-    args, path = (seeded(2, 6, 20), seeded(2, 3, 16, 16), seeded(2, 4, 12, 12)), tmp_path / "m.onnx"
-    told = export(model, args, path)
-    assert told.operators == {"conv": 6} and told.notes == ()
-    assert ours(path) == ["Conv"] * 6
-    assert_same_bits(model, args, path)
-    found = constants(path)
-    for name in ("line", "plane", "deep", "mirror", "wide"):
-        layer = model.get_submodule(name)
-        w = found[f"{name}.weight_quantized"].view(np.uint8)
-        assert w.tobytes() == layer.packed.numpy().tobytes()
-        q = unpack_filters(w, tuple(layer.integers().shape), layer.groups)
-        assert np.array_equal(q, layer.integers().numpy())
-
-
 def test_activations_behind_convolutions_are_one_with_them(tmp_path: Path) -> None:
     layers = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.SiLU()
     model = quantize_dynamic(filled(nn.Sequential(*layers)), recipe=ALL)
@@ -261,42 +193,6 @@ def test_activations_behind_convolutions_are_one_with_them(tmp_path: Path) -> No
     for shape in ((1, 3, 7, 12), (4, 3, 20, 6)):
         (y,), (expected,) = run(path, seeded(*shape)), flat(model(seeded(*shape)))
         assert y.shape == expected.shape and relative(y, expected) <= SAME
-
-
-def test_embeddings_and_bags(tmp_path: Path) -> None:
-    affine = Scheme.from_dict({"weight": {"qtype": "int8", "symmetric": False}})
-    unsigned = Scheme.from_dict({"weight": {"qtype": "uint8", "symmetric": False}})
-    spec = {nn.EmbeddingBag: Scheme(), "signed": unsigned, "affine": affine}
-    spec["floating"] = float_qparams_weight_only_qconfig
-    model, args, path = quantize_dynamic(tables(), spec), lookups(), tmp_path / "m.onnx"
-    told = export(model, args, path)
-    text, _, layers = told.notes[0].rpartition(": ")
-    assert text == AS_PORTABLE and len(told.notes) == 1
-    assert sorted(layers.split(", ")) == ["floating", "max", "mean", "sum"]
-    assert ours(path) == ["Embedding", "Embedding"]
-    got, expected = run(path, *args), flat(model(*args))
-    assert all(np.array_equal(y, e) for y, e in zip(got[:2], expected[:2], strict=True))
-    for y, e in zip(got, expected, strict=True):
-        assert np.allclose(y, e, rtol=SAME, atol=SAME)
-    assert model.signed.table.dtype is torch.uint8
-    table = constants(path)["affine.table"]
-    assert table.tobytes() == model.affine.table.numpy().tobytes()
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("name", [n for n in OPTIONS if "projection" not in n])
-def test_recurrent_layers(name: str, tmp_path: Path) -> None:
-    float_model, args = recurrent(name)
-    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
-    told = export(model, args, path)
-    make, options, _ = OPTIONS[name]
-    assert ours(path) == [make.__name__] * options.get("num_layers", 1) and told.notes == ()
-    assert_same_bits(model, args, path)
-    if name == "lstm":
-        for part in ("ih", "hh"):
-            packed = getattr(model.layer, f"packed_{part}_l0").numpy()
-            w = constants(path)[f"layer.weight_{part}_quantized"]
-            assert w.tobytes() == packed.tobytes()
 
 
 def test_sizes_that_vary_and_outputs_that_nothing_reads(tmp_path: Path) -> None:
@@ -310,41 +206,6 @@ def test_sizes_that_vary_and_outputs_that_nothing_reads(tmp_path: Path) -> None:
     assert [bool(name) for name in nodes[0].output] == [False, True]
     for batch, steps in ((1, 1), (2, 4), (5, 30)):
         assert_same_bits(model, (seeded(batch, steps, INPUTS),), path)
-
-
-def test_a_layer_of_a_stack_that_stays_float(tmp_path: Path) -> None:
-    float_model, args = recurrent("lstm, two layers, both ways")
-    model = quantize_dynamic(float_model, {nn.LSTM: Scheme(), "layer.l1": None})
-    path = tmp_path / "m.onnx"
-    told = export(model, args, path)
-    assert ours(path) == ["LSTM"] and operators(path).count("LSTM") == 2 and told.notes == ()
-    for y, e in zip(run(path, *args), flat(model(*args)), strict=True):
-        assert y.shape == e.shape and relative(y, e) <= SAME
-
-
-def test_cells(tmp_path: Path) -> None:
-    model, path = quantize_dynamic(cells()), tmp_path / "m.onnx"
-    args = seeded(5, INPUTS), seeded(5, 24, seed=1), seeded(5, 24, seed=2)
-    export(model, args, path)
-    assert ours(path) == ["LSTM", "GRU", "RNN"]
-    assert_same_bits(model, args, path)
-
-
-def test_a_model_with_everything(tmp_path: Path) -> None:
-    model, path = quantize_dynamic(everything(), recipe=ALL), tmp_path / "m.onnx"
-    i = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
-    told = export(model, (i,), path, dynamic_shapes=({0: "batch", 1: "length"},))
-    assert told.operators == {"embedding": 1, "conv": 1, "linear": 13, "recurrent": 2}
-    assert told.min_onnxruntime == "1.17" and told.notes == ()
-    found = ours(path)
-    assert {"Embedding", "Conv", "GroupedLinear", "Linear", "GRU", "LSTM"} <= set(found)
-    assert not {"Gemm", "Gather", "DynamicQuantizeLSTM"} & set(operators(path))
-    assert found.count("GroupedLinear") == found.count("Attention") == 2
-    assert not {"Softmax", "MatMul"} & set(operators(path))
-    for shape in ((1, 1), (4, 19)):
-        i = torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(1))
-        (y,), (expected,) = run(path, i), flat(model(i))
-        assert relative(y, expected) <= 0.02  # LayerNorm and Softmax are ONNX Runtime's
 
 
 def branches() -> nn.Module:
@@ -397,10 +258,10 @@ def digests(path: Path) -> list[tuple[str, list[int]]]:
     return sorted(found)
 
 
-def test_the_integers_are_those_of_the_onnx_front_end(tmp_path: Path) -> None:
+def test_integers_and_metadata_are_those_of_the_onnx_front_end(tmp_path: Path) -> None:
     float_model, i = layers(), torch.arange(24).reshape(2, 12)
     source, direct, path = (tmp_path / name for name in ("f.onnx", "direct.onnx", "m.onnx"))
-    export_float(float_model, (i,), source)
+    quiet(torch.onnx.export)(float_model, (i,), source, dynamo=True, verbose=False)
     octavo.onnx.quantize_dynamic(source, direct, recipe=ALL, target="native")
     model = quantize_dynamic(float_model, recipe=ALL)
     export(model, (i,), path)
@@ -408,3 +269,11 @@ def test_the_integers_are_those_of_the_onnx_front_end(tmp_path: Path) -> None:
     assert digests(path) == digests(direct)
     (y,), (other,) = (run(p, i) for p in (path, direct))
     assert np.array_equal(y, other) and np.array_equal(y, model(i).numpy())
+    said, other = metadata(path), metadata(direct)
+    # Of PyTorch's layers `octavo.torch.report` tells: they have other names than the float file's.
+    assert json.loads(other.pop("octavo.layers")) and other.pop("octavo.max_error") == "0.1"
+    # PyTorch writes a newer file format than the exported model's.
+    assert said.pop("octavo.min_onnxruntime") == "1.17"
+    assert other.pop("octavo.min_onnxruntime") == "1.18"
+    assert said == {key: value for key, value in other.items() if key.startswith("octavo.")}
+    assert "octavo.onnx.session" in said["octavo.operators"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import fresh
 
 pytest.importorskip("torch")
 
@@ -33,17 +33,7 @@ def child(code: str, **environment: str) -> str:
     inherited = {
         n: v for n, v in os.environ.items() if n not in ("OCTAVO_PROCESSORS", "OMP_NUM_THREADS")
     }
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PRELUDE + code],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=inherited | environment,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return fresh.python(PRELUDE + code, env=inherited | environment, cwd=ROOT).stdout.strip()
 
 
 def test_no_thread_begins_or_ends_from_layer_to_layer() -> None:

@@ -22,7 +22,7 @@ from octavo.errors import (
     OptionError,
     RecipeError,
 )
-from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme
+from octavo.recipe import FLOAT, PRESETS, Recipe, Rule, Scheme
 from octavo.torch import TorchTarget, inspect, load, quantize_dynamic, report
 from tests.models import Attends, Speech, net
 from tests.torch.tuning_models import Wrapped, speech, tied
@@ -113,21 +113,6 @@ def test_a_build_runs_on_arrays_and_is_what_quantize_dynamic_gives() -> None:
     assert built.bytes < target.float_model().bytes / 2.5
     assert built.report is not None
     assert (built.report.source, len(built.report.quantized)) == ("Speech", 4)
-
-
-def test_one_layer_of_a_stack_stays_float() -> None:
-    target = TorchTarget(speech())
-    recipe = INT8.with_rules_first(Rule(FLOAT, name="lstm.l1", reason="found by tuning"))
-    schemes = {d.layer.name: d.scheme.is_float for d in target.decisions(recipe)}
-    assert schemes == {"lstm.l0": False, "lstm.l1": True, "lstm.l2": False, "head": False}
-    built = target.build(recipe)
-    assert built.model.lstm.storage == ["int8", "float32", "int8"]
-    assert built.report is not None
-    (left,) = built.report.left_float
-    assert (left.layer.name, left.layer.kind) == ("lstm.l1", Kind.LSTM)
-    assert left.reason == "found by tuning"
-    weight = target.float_model().model.lstm.weight_hh_l1
-    assert torch.equal(built.model.lstm.weight_hh_l1(), weight)
 
 
 def test_with_every_layer_float_the_model_itself_is_returned() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from subprocess import CompletedProcess
+from typing import Any
+
 import numpy as np
 import pytest
 from torch import nn
 
+from octavo.core.fresh_process import ChildError
 from octavo.errors import ModelError
 from octavo.recipe import PRESETS
 from octavo.torch import TorchTarget
@@ -15,13 +19,15 @@ INT8 = PRESETS["int8"]
 FEED = {"0": np.ones((1, 16), np.float32)}
 
 
-def test_weights_count() -> None:
+@pytest.mark.parametrize(
+    ("recipe", "least", "most"),
+    [(INT8, 0.2, 0.7), pytest.param(None, 0.95, 2.5, marks=pytest.mark.slow)],
+)
+def test_weights_count(recipe: Any, least: float, most: float) -> None:
     target = TorchTarget("tests.torch.tuning_models:wide")
     weights = target.float_model().bytes
     assert weights > 20 << 20
-    floating, quantized = (target.peak_memory(recipe, FEED) for recipe in (None, INT8))
-    assert 0.95 * weights < floating < 2.5 * weights
-    assert 0.2 * weights < quantized < 0.7 * floating
+    assert least * weights < target.peak_memory(recipe, FEED) < most * weights
 
 
 @pytest.mark.slow
@@ -34,27 +40,23 @@ def test_a_module_without_a_factory_and_its_activations() -> None:
     assert many - one > 4096 * (2048 + 2560) * 4 * 0.9
 
 
-class Ends(nn.Module):
-    """Ends its process where it is run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(16, 16)
-
-    def forward(self, x: object) -> None:
-        raise SystemExit("no more of it")
+class OfAScript(nn.Linear):
+    """A class that the test says is of the running script."""
 
 
-def test_a_process_that_fails_is_an_error_that_says_why() -> None:
-    with pytest.raises(ModelError, match="ended with exit code 1: no more of it"):
-        TorchTarget(Ends()).peak_memory(None, FEED)
+def test_a_process_that_fails_is_an_error_that_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     model = wide()
     model.lost = lambda: 0
     with pytest.raises(ModelError, match=r"Sequential cannot be pickled .* name it as module:fac"):
         TorchTarget(model).peak_memory(None, FEED)
-    Ends.__module__, before = "__main__", Ends.__module__
-    try:
-        with pytest.raises(ModelError, match="cannot have 1 of type Ends, as the running script"):
-            TorchTarget(nn.Sequential(nn.ReLU(), Ends())).peak_memory(None, FEED)
-    finally:
-        Ends.__module__ = before
+
+    def fails(*args: Any, **given: Any) -> Any:
+        raise ChildError(CompletedProcess([], 1, stderr=b"warned\nno more of it\n"))
+
+    monkeypatch.setattr("octavo.torch.tuning.memory.call", fails)
+    with pytest.raises(ModelError, match="ended with exit code 1: no more of it"):
+        TorchTarget(wide()).peak_memory(None, FEED)
+    script = nn.Sequential(nn.ReLU(), OfAScript(16, 16))
+    monkeypatch.setattr(OfAScript, "__module__", "__main__")
+    with pytest.raises(ModelError, match="cannot have 1 of type OfAScript, as the running script"):
+        TorchTarget(script).peak_memory(None, FEED)
