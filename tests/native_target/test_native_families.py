@@ -26,8 +26,8 @@ from tests.native_target.more_families import MORE
 pytest.importorskip("transformers")
 
 ALIKE = {"BART encoder", "CLIP vision", "DINOv2", "DeiT", "DistilBERT", "ELECTRA", "Mistral"}
-ALIKE |= {"Qwen2", "RoBERTa"}
-"""Families whose graphs are those of others."""
+ALIKE |= {"Qwen2", "RoBERTa", "Qwen3", "Phi-3", "OPT", "Marian", "Gemma 2", "Cohere"}
+"""Families whose graphs are those of others, or nearly so."""
 ALSO = {"BERT": "torchscript eager", "Llama": "dynamo sdpa", "ViT": "dynamo eager"}
 """Exports beside the one that `make test` has of each family."""
 MOST_ERROR = 0.05
@@ -74,7 +74,6 @@ def feeds(family: Family, source: Path) -> list[Feed]:
 
 
 def real(feed: Feed, found: Array) -> Array:
-    """Without the rows of padding."""
     mask = feed.get("attention_mask")
     if mask is None or "decoder_input_ids" in feed or found.shape[:2] != mask.shape:
         return found
@@ -110,3 +109,15 @@ def test_it_is_near_float_and_every_attention_is_one_node(
     listed = sum(len(note.rpartition(": ")[2].split(", ")) for note in notes)
     left = count if family.name in APART else 0
     assert (attentions, listed) == (count - left, left)
+
+
+@pytest.mark.parametrize("spelling", ["eager", "sdpa"])
+def test_both_implementations_lie_as_rows(tmp_path: Path, spelling: str) -> None:
+    """Nothing is turned or computed of sizes in a layer of an encoder."""
+    source, path = exported(FAMILIES["BERT"], Export("torchscript", spelling)), tmp_path / "n.onnx"
+    quantize_dynamic(source, path, target="native", verify=False)
+    nodes = list(onnx.load(path).graph.node)
+    attentions = [n for n in nodes if n.op_type == "Attention"]
+    assert not [a.name for n in attentions for a in n.attribute if a.name == "layouts"]
+    behind = nodes[nodes.index(attentions[0]) :]
+    assert not {"Transpose", "Reshape", "Shape"} & {n.op_type for n in behind}

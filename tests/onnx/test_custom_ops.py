@@ -21,7 +21,9 @@ from octavo.onnx import OnnxTarget, compare, convert_target, quantize_dynamic, s
 from octavo.onnx.custom_ops import CustomOps, open_session, session_options
 from octavo.recipe import preset
 from octavo.tune import tune
+from octavo.tune.runners import InProcess
 from tests.cli_support import run as run_command
+from tests.cli_support import shorten_measurements
 from tests.graphs import normal, save, text
 
 LIBRARY = get_library_path()
@@ -47,7 +49,6 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The model, and what was made of it."""
     folder = tmp_path_factory.mktemp("files")
     model, out = save(reader(), folder / "reader.onnx"), folder / "out.onnx"
     quantize_dynamic(model, out, verify=False)
@@ -188,21 +189,30 @@ def test_memory_and_static_quantization_have_it_in_their_processes(model: Path) 
     assert 0 < np.abs(got - expected).max() < 0.1 * np.abs(expected).max()
 
 
-def test_the_command_line_takes_files(model: Path, tmp_path: Path, capsys: Any) -> None:
-    out, page, native = (str(tmp_path / name) for name in ("out.onnx", "page.html", "n.onnx"))
+def told(capsys: Any, *arguments: str | Path) -> Any:
+    assert run_command(*map(str, arguments), "--custom-ops", LIBRARY) == 0
+    return capsys.readouterr().out
 
-    def told(*arguments: str) -> Any:
-        assert run_command(*arguments, "--custom-ops", LIBRARY) == 0
-        return capsys.readouterr().out
 
-    done = told("quantize", str(model), "-o", out, "--json")
+def test_the_command_line_takes_files(
+    model: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorten_measurements(monkeypatch)
+    out = tmp_path / "out.onnx"
+    done = told(capsys, "quantize", model, "-o", out, "--json")
     assert json.loads(done)["verification"]["status"] == "passed"
-    assert len(json.loads(told("compare", str(model), out, "--json"))["layers"]) == 2
-    brief = ("--seconds", "0.1")
-    timed = json.loads(told("bench", out, *brief, "--json"))["models"]
+    assert len(json.loads(told(capsys, "compare", model, out, "--json"))["layers"]) == 2
+    told(capsys, "bench", out, "--seconds", "0.1", "--json")
+    told(capsys, "convert-target", out, "--to", "native", "-o", tmp_path / "n.onnx")
+
+
+@pytest.mark.slow
+def test_the_command_line_measures_memory_and_reports_with_files(
+    files: tuple[Path, Path], tmp_path: Path, capsys: Any
+) -> None:
+    timed = json.loads(told(capsys, "bench", files[1], "--seconds", "0.1", "--json"))["models"]
     assert [one["peak_memory"] is not None for one in timed] == [True]
-    told("report", str(model), out, *brief, "--html", page)
-    told("convert-target", out, "--to", "native", "-o", native)
+    told(capsys, "report", *files, "--seconds", "0.1", "--html", tmp_path / "page.html")
 
 
 def test_the_command_line_says_what_is_wrong_with_a_file(
@@ -218,6 +228,7 @@ def test_the_command_line_says_what_is_wrong_with_a_file(
 def test_the_command_line_tunes_with_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
+    monkeypatch.setattr("octavo.tune.api.Workers", lambda setting, count: InProcess(setting))
     monkeypatch.chdir(tmp_path)
     conf = tmp_path / "conf.yaml"
     conf.write_text(

@@ -21,7 +21,7 @@ from octavo.onnx import quantize_dynamic
 from tests.graphs import mlp, normal, run, save, snapshot
 
 MOMENTS = 24 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 6
-LAYERS, WIDTH = 16, 768  # takes about half a second
+LAYERS, WIDTH = 16, 512  # takes about a quarter of a second
 
 # Forks a child for each conversion, so that most imports are paid for once; all but ONNX Runtime's,
 # whose threads do not survive a fork. The clock starts when the child starts to convert. The server
@@ -160,7 +160,13 @@ def works(out: Path) -> bool:
     return bool(np.isfinite(y).all() and y.any())
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, id="kill -9"),
+    ],
+)
 def test_stopped_at_any_moment(server: Server, source: Path, tmp_path: Path, stop: int) -> None:
     """Each second time the output replaces one with external data by another such.
 

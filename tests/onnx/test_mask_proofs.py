@@ -171,7 +171,10 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", ["portable", "native"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if "too often" in name else []) for name in CASES],
+)
 def test_it_gives_what_it_gave(
     name: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,7 +197,6 @@ def test_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks_of
 
 
 def abandoned(parent: Path, name: str, plan: dict[str, Any] | None = None) -> Path:
-    """What a conversion that was killed left."""
     folder = parent / f"{PREFIX}{name}"
     (folder / "files").mkdir(parents=True)
     (folder / "files" / "out.onnx").write_bytes(NEW)
@@ -378,6 +377,10 @@ print(number)
 """
 
 
+STEP = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 5
+"""Each line in `make test-all`, each fifth in `make test`."""
+
+
 def at_every_line(tmp_path: Path, act: str, step: int = 1) -> list[Path]:
     """The folders in which a conversion was stopped, at one line after the other."""
     path = f"import sys\nsys.path[:0] = {sys.path!r}\n"
@@ -388,7 +391,7 @@ def at_every_line(tmp_path: Path, act: str, step: int = 1) -> list[Path]:
 
 def test_ctrl_c_at_every_line(tmp_path: Path) -> None:
     results = set()
-    for folder in at_every_line(tmp_path, INTERRUPT):
+    for folder in at_every_line(tmp_path, INTERRUPT, STEP):
         out = folder / "out.onnx"
         hidden = [n for n in names(folder) if n.startswith(PREFIX)]
         assert hidden in ([], [f"{PREFIX}killed"]), (folder.name, hidden)
@@ -401,8 +404,7 @@ def test_ctrl_c_at_every_line(tmp_path: Path) -> None:
 def test_killed_at_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     results, between = set(), 0
-    step = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 3  # each line in `make test-all`
-    for folder in at_every_line(tmp_path, KILL, step):
+    for folder in at_every_line(tmp_path, KILL, STEP):
         out = folder / "out.onnx"
         beside = [n for n in names(folder) if not n.startswith(PREFIX)]
         assert data_name(out) in beside

@@ -78,7 +78,6 @@ def unnamed_outputs() -> Case:
 
 
 def half() -> Case:
-    """Layers in float16."""
     model, feed = graphs.linear()
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor).astype(np.float16)
@@ -252,6 +251,7 @@ def test_worst_error_takes_the_worst_output_and_only_finite_numbers() -> None:
 
 
 @pytest.mark.models
+@pytest.mark.slow
 def test_layers_inside_the_if_of_silero_vad() -> None:
     from benchmarks.zoo import silero
 

@@ -42,7 +42,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -295,6 +294,7 @@ def test_calibration_makes_onnxruntimes_static_model(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_static_models_are_built_in_operators_too(path: Path, temporary: Path) -> None:
     ours = OnnxTarget(path)
     built = ours.build(FIRST_FLOAT, STATIC_FEEDS)
@@ -305,6 +305,7 @@ def test_static_models_are_built_in_operators_too(path: Path, temporary: Path) -
     assert [*temporary.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_static_quantizer_says_why(temporary: Path) -> None:
     model = mlp(2, 64)
     model.graph.node.append(helper.make_node("Nowhere", ["y"], ["z"], domain="nobody"))

@@ -21,7 +21,7 @@ from octavo.onnx.check import coverage
 from octavo.onnx.check import verify as module
 from octavo.onnx.read.load import Source
 from octavo.recipe import Recipe, preset
-from tests.graphs import checked, mlp, normal, refused, ruined, run, save, text
+from tests.graphs import checked, mlp, normal, refused, ruined, run, save, snapshot, text
 
 X, Y = "float[m, 64] x", "float[m, 64] y"
 
@@ -248,23 +248,24 @@ def outliers(layers: int, broken: int, width: int = 64) -> onnx.ModelProto:
     return text(body + f"y = Identity ({x})", f"float[m, {width}] x", weights=weights)
 
 
-@pytest.mark.parametrize(("broken", "as_proto"), [(0, False), (3, True), (5, False)])
+@pytest.mark.parametrize(("broken", "as_proto"), [(0, False), (3, True)])
 def test_the_broken_layer_is_named(tmp_path: Path, broken: int, as_proto: bool) -> None:
     model = outliers(6, broken)
     path, out = save(model, tmp_path / "m.onnx"), tmp_path / "out.onnx"
     out.write_bytes(b"what was here")
     given = model if as_proto else path
     said = f"Look at layer 'layer{broken}' first", "max_error 0.1", "inputs that were made up"
-    with refused(tmp_path, VerificationError, *said, "too far", "nodes_to_exclude, --exclude"):
-        checked(given, tmp_path)
+    before = snapshot(tmp_path)
     with pytest.raises(VerificationError) as caught:
         checked(given, tmp_path)
+    said += "too far", "nodes_to_exclude, --exclude"
+    assert all(part in str(caught.value) for part in said) and snapshot(tmp_path) == before
     assert caught.value.layer == f"layer{broken}" and caught.value.exit_code == 5
     v = checked(given, tmp_path, nodes_to_exclude=[f"layer{broken}"])
     assert v.error is not None and v.error < 0.01
 
 
-@pytest.mark.parametrize("how", ["no names", "external", "hub", "function", "float16"])
+@pytest.mark.parametrize("how", ["no names", "external", "function", "float16"])
 def test_the_broken_layer_is_named_in_other_models_too(tmp_path: Path, how: str) -> None:
     model, name = outliers(6, 3), "layer3"
     path = tmp_path / "m.onnx"
@@ -287,17 +288,7 @@ def test_the_broken_layer_is_named_in_other_models_too(tmp_path: Path, how: str)
             tensor.CopyFrom(numpy_helper.from_array(half, tensor.name))
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    if how == "hub":
-        (tmp_path / "blob").mkdir()
-        blob = save(model, tmp_path / "blob" / "1", external="2")
-        moved = onnx.load(blob, load_external_data=False)
-        for tensor in moved.graph.initializer:
-            tensor.external_data[0].value = "m.data"
-        blob.write_bytes(moved.SerializeToString())
-        path.symlink_to(blob)
-        (tmp_path / "m.data").symlink_to(tmp_path / "blob" / "2")
-    else:
-        save(model, path, **({"external": "m.data"} if how == "external" else {}))
+    save(model, path, **({"external": "m.data"} if how == "external" else {}))
     recipe = strict(0.01) if how == "float16" else None
     with refused(tmp_path, VerificationError, f"Look at layer {name!r} first"):
         checked(path, tmp_path, recipe=recipe)
