@@ -10,6 +10,7 @@ import pytest
 from octavo.core.layer_norm import layer_norm
 from tests.core.statement import assert_same_bits
 from tests.core.tables import on_every_table
+from tests.core.test_block_kernels import norm_stated
 
 COLUMNS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 100, 384, 1024, 1025]
 
@@ -20,12 +21,6 @@ def operands(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return tuple(a.astype(np.float32) for a in (x, *r.standard_normal((2, columns))))  # type: ignore[return-value]
 
 
-def exact(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
-    wide = x.astype(np.float64)
-    centered = wide - wide.mean(-1, keepdims=True)
-    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * weight + bias
-
-
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_every_table_computes_what_is_stated(columns: int) -> None:
     x, weight, bias = operands(67, columns)
@@ -34,13 +29,8 @@ def test_every_table_computes_what_is_stated(columns: int) -> None:
     # A row's mean is exact to some roundings of its largest value, which its deviation may be far
     # below.
     slack = np.abs(x).max(-1, keepdims=True) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    error = np.abs(found - exact(x, weight, bias, 1e-5))
+    error = np.abs(found - norm_stated("layer", x, weight, bias))
     assert (error <= 1e-6 * (1 + slack) * (1 + np.abs(weight)) + 1e-6 * np.abs(bias)).all()
-
-
-def test_many_rows_are_shared_by_threads() -> None:
-    x, weight, bias = operands(3000, 100)
-    assert_same_bits(layer_norm(x, weight, bias, threads=2), layer_norm(x, weight, bias, threads=1))
 
 
 def test_not_a_number_stays_in_its_row() -> None:
@@ -53,20 +43,13 @@ def test_not_a_number_stays_in_its_row() -> None:
     assert_same_bits(found[[0, 3]], clean[[0, 3]])
 
 
-def test_rows_of_one_value_give_the_bias() -> None:
-    _, weight, bias = operands(1, 16)
-    assert_same_bits(
-        layer_norm(np.full((2, 16), 0.5, np.float32), weight, bias), np.stack([bias] * 2)
-    )
-
-
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0), (2, 0, 8), (8,), (2, 3, 8)])
 def test_shapes(shape: tuple[int, ...]) -> None:
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     one = np.ones(shape[-1], np.float32)
     found = layer_norm(x, one, one * 0)
     assert found.shape == shape
-    assert np.allclose(found, exact(x, one, one * 0, 1e-5) if x.size else x, atol=1e-5)
+    assert np.allclose(found, norm_stated("layer", x, one, one * 0) if x.size else x, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -263,26 +263,6 @@ def test_reverse_and_onnx_gates() -> None:
         permute_gates(np.zeros(8), (0, 1, 1, 2))
 
 
-def test_addresses() -> None:
-    """`run` with directions apart, as ONNX has them: y [T, D, B, H]."""
-    shape = Shape("lstm", 6, 10, 1, True).make()
-    net, x = network(shape), numbers(5, 2, 6)
-    h0, c0 = states(shape, 2)
-    y, h, c = call(net, x, h0, c0, lengths=[5, 3])
-    there = np.full((5, 2, 2, 10), 7, np.float32)
-    h_end, c_end, lengths = np.empty_like(h), np.empty_like(c), np.array([5, 3])
-    states_in = h0.ctypes.data, c0.ctypes.data
-    states_out = h_end.ctypes.data, c_end.ctypes.data
-    at = lengths.ctypes.data
-    net.run(
-        x.ctypes.data, 5, 2, 12, 6, there.ctypes.data, 40, 10, 20, *states_in, *states_out, at, 1
-    )
-    assert_same_bits(np.ascontiguousarray(there.transpose(0, 2, 1, 3)).reshape(5, 2, 20), y)
-    assert_all_same((h_end, c_end), (h, c))
-    net.run(x.ctypes.data, 5, 2, 12, 6, 0, 0, 0, 0, *states_in, states_out[0], 0, at, 1)
-    assert_same_bits(h_end, h)
-
-
 @every_kind
 @pytest.mark.parametrize(("steps", "batch"), [(0, 3), (4, 0), (0, 0)])
 def test_nothing_to_do(kind: str, steps: int, batch: int) -> None:

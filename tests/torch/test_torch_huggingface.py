@@ -46,6 +46,10 @@ def bert(**given: Any) -> Any:
     return transformer("BertModel", vocab_size=97, initializer_range=0.2, **given)
 
 
+def words(*shape: int) -> Tensor:
+    return tokens(*shape, below=97)
+
+
 def becomes(model: nn.Module) -> dict[str, bool]:
     return {o.layer.name: o.quantized for o in report(model).layers}
 
@@ -54,16 +58,15 @@ def becomes(model: nn.Module) -> dict[str, bool]:
     ("make", "inputs", "layers"),
     [
         (gpt2, {}, ["transformer.h.0.attn.c_attn", "transformer.h.1.mlp.c_proj"]),
-        (
-            t5,
-            {"decoder_input_ids": tokens(2, 5, below=97)},
-            ["encoder.block.0.layer.0.SelfAttention.q"],
+        pytest.param(
+            *(t5, {"decoder_input_ids": words(2, 5)}, ["encoder.block.0.layer.0.SelfAttention.q"]),
+            marks=pytest.mark.slow,
         ),
     ],
 )
 def test_models_generate(make: Any, inputs: dict[str, Tensor], layers: list[str]) -> None:
     """The cache changes nothing: rows are quantized one by one, whatever came before them."""
-    model, prompt = make(), tokens(2, 9, below=97)
+    model, prompt = make(), words(2, 9)
     quantized, inputs = quantize_dynamic(model), inputs | {"input_ids": prompt}
     found = becomes(quantized)
     assert all(found[name] for name in [*layers, "lm_head"])
@@ -108,7 +111,7 @@ def test_the_dtype_of_a_quantized_model_is_the_float_models() -> None:
     for model in (bert(), bert().to(torch.bfloat16)):
         quantized = quantize_dynamic(model)
         assert quantized.dtype is model.dtype and quantized.device == model.device
-        got = quantized(tokens(2, 9, below=97)).last_hidden_state
+        got = quantized(words(2, 9)).last_hidden_state
         assert got.dtype is model.dtype and got.isfinite().all()
 
 
@@ -116,7 +119,7 @@ def test_bert_with_padding() -> None:
     model = bert()
     quantized = quantize_dynamic(model)
     given = {
-        "input_ids": tokens(2, 9, below=97),
+        "input_ids": words(2, 9),
         "attention_mask": (torch.arange(9) < 6).long().expand(2, 9),
     }
     wanted = model(**given).last_hidden_state[:, :6]
@@ -127,8 +130,8 @@ def test_bert_with_padding() -> None:
 
 
 def test_a_whole_bert_compiles() -> None:
-    quantized = quantize_dynamic(bert())
-    given = tokens(2, 9, below=97)
+    quantized = quantize_dynamic(bert(num_hidden_layers=1))
+    given = words(2, 9)
     compiled = torch.compile(quantized, fullgraph=True, backend="aot_eager")
     got = compiled(input_ids=given).last_hidden_state
     assert relative(got, quantized(input_ids=given).last_hidden_state) < 1e-5

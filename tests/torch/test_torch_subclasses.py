@@ -22,6 +22,16 @@ def having(name: str, base: type = nn.Linear, **own: Any) -> Any:
     return type(name, (base,), {"__module__": __name__, **own})
 
 
+def holding(name: str, hold: Any) -> Any:
+    """A subclass that is made with something more."""
+
+    def init(self: Any, *sizes: int) -> None:
+        nn.Linear.__init__(self, *sizes)
+        hold(self)
+
+    return having(name, __init__=init)
+
+
 WithProperty = having("WithProperty", gain=property(lambda self: 2.0))
 WithMethod = having("WithMethod", twice=lambda self, x: 2 * self(x))
 WithClassAttribute = having("WithClassAttribute", kind="special")
@@ -34,24 +44,11 @@ Clash = having("Clash", scale=property(lambda self: 2.0))
 Alias = having("Alias")
 
 
-class WithParameter(nn.Linear):
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
-        self.extra = nn.Parameter(torch.ones(3))
-
-
-class WithBuffer(nn.Linear):
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
-        self.register_buffer("steps", torch.ones(2), persistent=False)
-
-
-class WithChild(nn.Linear):
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
-        self.norm = nn.LayerNorm(16)
-
-
+WithParameter = holding("WithParameter", lambda m: setattr(m, "extra", nn.Parameter(torch.ones(3))))
+WithBuffer = holding(
+    "WithBuffer", lambda m: m.register_buffer("steps", torch.ones(2), persistent=False)
+)
+WithChild = holding("WithChild", lambda m: setattr(m, "norm", nn.LayerNorm(16)))
 HAVING = [WithProperty, WithMethod, WithClassAttribute, WithParameter, WithBuffer, WithChild]
 HAVING += [WithLoading, Below]
 

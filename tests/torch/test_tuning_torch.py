@@ -25,7 +25,7 @@ from octavo.errors import (
 from octavo.recipe import FLOAT, PRESETS, Recipe, Rule, Scheme
 from octavo.torch import TorchTarget, inspect, load, quantize_dynamic, report
 from tests.models import Attends, Speech, net
-from tests.torch.tuning_models import Wrapped, speech, tied
+from tests.torch.tuning_models import speech, tied
 
 INT8 = PRESETS["int8"]
 
@@ -181,13 +181,6 @@ def test_inputs_go_by_name_or_position_and_are_not_written_to() -> None:
         assert len(built.run({"a": a, "b": b})) == 2
         with pytest.raises(InputDataError, match="Did you mean 'scale'"):
             built.run({"0": a, "1": b, "scael": 2.0})
-
-
-def test_outputs_of_a_dataclass() -> None:
-    target = TorchTarget(Wrapped())
-    logits, count = target.float_model().run({"x": np.ones((3, 20), np.float32)})
-    assert logits.shape == (3, 4)
-    assert count == 3
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
