@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,28 @@ def shorten_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("octavo.tune.contest.SECONDS", 0.2)
     monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1_234_567)
     monkeypatch.setattr("octavo.onnx.bench.call", in_this_process)
+
+
+def write_module(monkeypatch: pytest.MonkeyPatch, name: str, source: str) -> None:
+    """A module in the current folder, to be named on the command line; none stays loaded."""
+    Path(f"{name}.py").write_text(textwrap.dedent(source))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setitem(sys.modules, name, None)
+    del sys.modules[name]
+
+
+MAKES = """
+    import torch
+    from torch import nn
+
+    print("the module talks")
+
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10))
+"""
+"""A module with a PyTorch model."""
 
 
 def int8_model(path: Path, **said: str) -> Path:

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import octavo.onnx
-from tests.cli_support import printed, run
+from tests.cli_support import MAKES, printed, run, write_module
 from tests.graphs import mlp, normal, save
-
-FACTORY = """
-    import torch
-    from torch import nn
-
-    print("the module talks")
-
-    def make():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -71,26 +59,21 @@ def test_a_plot_shows_outputs_and_layers(
 def test_pytorch_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "models_to_compare.py").write_text(textwrap.dedent(FACTORY))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    write_module(monkeypatch, "models_to_compare", MAKES)
     names = "models_to_compare:make", "m.safetensors"
-    try:
-        assert run("quantize", names[0], "-o", names[1]) == 0
-        del sys.modules["models_to_compare"]
-        capsys.readouterr()
-        assert run("compare", *names) == 0
-        out, err = capsys.readouterr()
-        said = f"{names[0]} and {names[1]}, target torch\n4 runs on inputs made up\n"
-        assert out.startswith(said)
-        assert "the module talks" in err
-        Path("two.jsonl").write_text(
-            "\n".join(json.dumps({"0": normal(2, 32, seed=i).tolist()}) for i in (1, 2))
-        )
-        data = printed(capsys, "compare", *names, "--inputs", "two.jsonl")
-        assert (data["runs"], data["inputs"]) == (2, "given")
-        values = {layer["name"]: layer["alone"]["values"] for layer in data["layers"]}
-        assert values == {"0": 4 * 64, "2": 4 * 10}
-    finally:
-        sys.modules.pop("models_to_compare", None)
+    assert run("quantize", names[0], "-o", names[1]) == 0
+    del sys.modules["models_to_compare"]
+    capsys.readouterr()
+    assert run("compare", *names) == 0
+    out, err = capsys.readouterr()
+    said = f"{names[0]} and {names[1]}, target torch\n4 runs on inputs made up\n"
+    assert out.startswith(said)
+    assert "the module talks" in err
+    Path("two.jsonl").write_text(
+        "\n".join(json.dumps({"0": normal(2, 32, seed=i).tolist()}) for i in (1, 2))
+    )
+    data = printed(capsys, "compare", *names, "--inputs", "two.jsonl")
+    assert (data["runs"], data["inputs"]) == (2, "given")
+    values = {layer["name"]: layer["alone"]["values"] for layer in data["layers"]}
+    assert values == {"0": 4 * 64, "2": 4 * 10}

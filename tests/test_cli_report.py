@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,12 @@ from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.onnx.read.stored_report import stored_report
-from octavo.results.evidence import FLOAT, ORT, QUANTIZED
+from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from octavo.tune.runners import InProcess
-from tests.cli_support import printed, run, shorten_measurements
+from tests.cli_support import MAKES, printed, run, shorten_measurements, write_module
 from tests.graphs import mlp, normal, save
 
-FACTORY = """
-    import torch
-    from torch import nn
-
-    def make():
-        print("the module talks")
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10))
-"""
 CONFIG = """
 model: {name: m, framework: onnxrt_integerops}
 quantization: {approach: post_training_dynamic_quant}
@@ -170,27 +160,24 @@ def test_what_was_printed_as_json_becomes_a_page(
 def test_pytorch_models(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("models_to_report.py").write_text(textwrap.dedent(FACTORY))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    write_module(monkeypatch, "models_to_report", MAKES)
     names = "models_to_report:make", "m.safetensors"
-    try:
-        assert run("quantize", names[0], "-o", names[1]) == 0
-        data = reported(models=names)
-        models = data["evidence"]["benchmark"]["models"]
-        assert [one["name"] for one in models] == [FLOAT, QUANTIZED]
-        assert len(data["report"]["layers"]) == 2
-        (pair,) = data["evidence"]["benchmark"]["rows"]
-        rows = int(pair["shape"].partition("=")[2].partition("x")[0])
-        assert models[0]["per_second"] == pytest.approx(rows / models[0]["seconds"])
-        assert any("PyTorch module" in note for note in data["evidence"]["notes"])
-        capsys.readouterr()
-        options = ("-o", "again.safetensors", "--json", "--report", "page.html")
-        assert run("quantize", names[0], *options) == 0
-        out, err = capsys.readouterr()
-        assert json.loads(out)["layers"] and "the module talks" in err
-    finally:
-        sys.modules.pop("models_to_report", None)
+    assert run("quantize", names[0], "-o", names[1]) == 0
+    data = reported(models=names)
+    models = data["evidence"]["benchmark"]["models"]
+    assert [one["name"] for one in models] == [FLOAT, QUANTIZED]
+    assert len(data["report"]["layers"]) == 2
+    (pair,) = data["evidence"]["benchmark"]["rows"]
+    rows = int(pair["shape"].partition("=")[2].partition("x")[0])
+    assert models[0]["per_second"] == pytest.approx(rows / models[0]["seconds"])
+    assert any("PyTorch module" in note for note in data["evidence"]["notes"])
+    del sys.modules["models_to_report"]
+    capsys.readouterr()
+    monkeypatch.setattr("octavo.cli.evidence.evidence", lambda *_, **__: Evidence())
+    options = ("-o", "again.safetensors", "--json", "--report", "page.html")
+    assert run("quantize", names[0], *options) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["layers"] and "the module talks" in err
 
 
 @pytest.mark.parametrize(
@@ -255,7 +242,6 @@ def test_metadata_that_says_nothing_is_left_aside(folder: Path) -> None:
         entry.value = said
         onnx.save(model, "odd.onnx")
         assert stored_report(Path("odd.onnx"), Path("m.onnx")) is None
-    assert reported(models=("m.onnx", "odd.onnx"))["report"] is None
 
 
 def test_infinite_figures_survive_in_a_file(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import nn
 
 import octavo.torch
 from tests import fresh
-from tests.cli_support import printed, run
+from tests.cli_support import printed, run, write_module
 
 SOURCE = """
     import os, sys
@@ -63,17 +62,9 @@ SOURCE = """
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a module `models` in it."""
-    (tmp_path / "models.py").write_text(textwrap.dedent(SOURCE))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
-            sys.modules[name].__file__
-        ):
-            del sys.modules[name]
+    write_module(monkeypatch, "models", SOURCE)
+    return tmp_path
 
 
 def files(folder: Path) -> set[str]:

@@ -28,7 +28,7 @@ from octavo.results.benchmark import Pair, Timed
 from octavo.tune import tune
 from octavo.tune.runners import InProcess
 from tests import graphs
-from tests.cli_support import run, shorten_measurements
+from tests.cli_support import run, shorten_measurements, write_module
 from tests.graphs import normal
 from tests.report.tuning_samples import BEST, result
 from tests.tune import searchable
@@ -147,8 +147,9 @@ def test_the_file_as_people_have_it_works_as_it_stands(
 def test_the_bad_layer_alone_is_changed_and_the_recipe_gives_the_same_model(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    alone = ("--workers", "1", "--json")
     files = ("-o", "best.onnx", "--recipe-out", "best.yaml", "--report", "best.html")
-    assert run(*BY_EVALUATE, *files, "--recipe", "int8", "--workspace", "work", "--json") == 0
+    assert run(*BY_EVALUATE, *files, "--recipe", "int8", "--workspace", "work", *alone) == 0
     out, err = capfd.readouterr()
     result = json.loads(out)  # what evaluate prints in its worker is not in it
     assert "evaluating" in err
@@ -315,8 +316,7 @@ def evaluate(model):
 def test_a_pytorch_model_by_its_factory(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    Path("made_to_tune.py").write_text(MADE)
+    write_module(monkeypatch, "made_to_tune", MADE)
     Path("conf.yaml").write_text(SMALL.replace("onnxrt_integerops", "pytorch"))
     tune_it = ("tune", "conf.yaml", "--model", "made_to_tune:build")
     output = here / "build.tuned.safetensors"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from octavo.recipe import FLOAT, Decision, Inspection, Kind, Layer, Scheme
-from octavo.report.terminal import show
+from tests.results.terminals import on_terminal
 
 REASON = "a product of two activations: it has no weights to make smaller"
 BLOCK = "/encoder/layer.{}/attention/self/query/MatMul"
@@ -116,9 +114,6 @@ def test_what_is_quantized_already_is_said_first() -> None:
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_the_inventory_fits_80_columns_and_loses_nothing(verbose: bool) -> None:
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    show(FOUND, console, verbose)
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "30.0%" in console.file.getvalue() or verbose
+    screen = on_terminal(FOUND, verbose)
+    assert max(map(len, screen.splitlines())) <= 80
+    assert "30.0%" in screen or verbose

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
-from octavo.report.terminal import show
 from octavo.results.benchmark import Benchmark, Pair, Timed, short_names
+from tests.results.terminals import on_terminal
 
 SHAPE = "ids=1x128,mask=1x128"
 FLOAT = Timed(
@@ -23,19 +21,6 @@ INT8 = Timed(
 )
 FASTER = Pair(FLOAT.name, INT8.name, SHAPE, 1, 0.5202, 0.5101, 0.5303, 40)
 FOUND = Benchmark((FASTER,), (FLOAT, INT8), 31.2, ("one note",))
-
-
-def on_terminal(shown: Benchmark, width: int = 80, color: bool = False) -> str:
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=True,
-        color_system="standard" if color else None,
-        highlight=False,
-    )
-    show(shown, console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 def test_the_whole_text() -> None:

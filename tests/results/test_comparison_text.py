@@ -20,6 +20,7 @@ from octavo.results.comparison import (
     worst_first,
 )
 from octavo.results.comparison_page import SHOWN
+from tests.results.terminals import on_terminal
 
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
 
@@ -123,9 +124,7 @@ def test_a_terminal_of_80_columns_loses_nothing_and_control_characters_are_escap
     found = comparison(
         layer(LONG, difference(40), difference(30)), layer("a\x1b[31m", difference(2), None)
     )
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    show(found, console)
-    shown = console.file.getvalue()
+    shown = on_terminal(found)
     assert all(len(line) <= 80 for line in shown.split("\n"))
     assert "*/query/MatMul" in shown and LONG not in shown
     assert LONG in found.text(verbose=True)
@@ -151,9 +150,7 @@ def test_ranges_that_outliers_stretch_are_in_the_verbose_text_alone() -> None:
         f"- weights of fc reach 1e+03, 117 {few}",
         f"- activations of {LONG} and 1 more reach 812, 95 {few}",
     ]
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    show(found, console, verbose=True)
-    shown = console.file.getvalue()
+    shown = on_terminal(found, verbose=True)
     assert all(len(line) <= 80 for line in shown.split("\n"))
     assert few in " ".join(shown.split())
     many = comparison(*(replace(read, name=str(r.low), weights=r) for r in [*heavy, spiked]))

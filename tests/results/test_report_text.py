@@ -16,6 +16,7 @@ from octavo.report.terminal import show
 from octavo.results import words
 from octavo.results.report import Conversion
 from tests import fresh
+from tests.results.terminals import on_terminal
 
 SCHEME = Scheme().describe()
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
@@ -60,13 +61,6 @@ def report(*layers: LayerOutcome, **changes: object) -> Report:
 def text(**changes: object) -> str:
     """The report on one layer, with changes."""
     return report(quantized("/a"), **changes).text()
-
-
-def on_terminal(shown: Report, verbose: bool = False, width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    show(shown, console, verbose)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 def test_the_whole_text() -> None:

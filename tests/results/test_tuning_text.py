@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from octavo.report.html import tuning_html
-from octavo.report.terminal import show
 from octavo.results.trial_words import (
     Bound,
     accuracy,
@@ -25,18 +22,12 @@ from octavo.results.trial_words import (
 from octavo.results.tuning import Approach, Status, Stop, Trial, TuneResult
 from octavo.results.tuning_page import last_line, verdict
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED, TRACEBACK, result
+from tests.results.terminals import on_terminal
 
 CRITERION = "at most 1% of the float model's accuracy lost"
 FOUND = "int8, 1 of 12 layers float (fc3)"
 FIGURES = "0.912 (float 0.915, loss 0.328% of at most 1%)"
 NEAREST = "int8, all 12 layers: accuracy 0.8312 (float 0.915, loss 9.16% of at most 1%)"
-
-
-def on_terminal(shown: TuneResult, width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    show(shown, console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 def test_the_whole_text() -> None:
@@ -211,7 +202,7 @@ def test_agreement_is_never_called_accuracy() -> None:
 def test_a_terminal_is_never_overrun(width: int) -> None:
     long = replace(BEST, words="int8, 9 of 400 layers float: " + "/encoder/layer/x" * 20)
     shown = result(best=long, trials=(MISSED, long), ranking=(("/deep" * 60, math.inf),))
-    screen = on_terminal(shown, width)
+    screen = on_terminal(shown, width=width)
     assert max(len(line) for line in screen.splitlines()) <= width
     assert "…" not in screen
 

@@ -161,12 +161,6 @@ def test_frameworks(
     assert len(config.notes) == (framework == "onnxrt_qlinearops")
 
 
-def test_qlinearops_are_told_apart_where_they_cannot_be_meant(tmp_path: Path) -> None:
-    (note,) = load(tmp_path, DYNAMIC, "onnxrt_qlinearops").notes
-    assert note.startswith("line 1: model.framework: onnxrt_qlinearops")
-    assert load(tmp_path, "", "onnxrt_qlinearops").notes == ()
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -236,23 +230,6 @@ def test_names_of_older_releases(tmp_path: Path) -> None:
     assert "tuning.multi_objective: is there beside multi_objectives" in message
 
 
-def test_a_negative_bound_asks_for_a_gain(tmp_path: Path) -> None:
-    config = tuning(tmp_path, "accuracy_criterion: {relative: -0.01}")
-    assert config.criterion.relative == -0.01
-    assert any("-0.01 asks for more accuracy than the float model's" in n for n in config.notes)
-
-
-def test_auto_is_dynamic_for_pytorch(tmp_path: Path) -> None:
-    text = (
-        "quantization:\n  approach: post_training_auto_quant\n  calibration: {sampling_size: 3}\n"
-    )
-    config = load(tmp_path, text, "pytorch_fx")
-    assert config.approach == "dynamic"
-    (note,) = config.notes
-    assert note.startswith("line 3: quantization.approach: Octavo has no static int8 layers")
-    assert [i.path for i in config.inert] == ["quantization.calibration.sampling_size"]
-
-
 def test_keys_are_idle_only_where_they_do_nothing(tmp_path: Path) -> None:
     text = "quantization: {{approach: {}, calibration: {{sampling_size: 5}}}}\n"
     static = load(tmp_path, text.format("post_training_static_quant"))
@@ -274,93 +251,111 @@ def tuning(tmp_path: Path, text: str) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("text", "criterion"),
+    ("framework", "text", "field", "value", "note"),
     [
-        ("relative:  0.01", Criterion(relative=0.01)),
-        ("relative: 1%", Criterion(relative=0.01)),
-        ('relative: "0.5%"', Criterion(relative=0.005)),
-        ("relative: 0", Criterion(relative=0.0)),
-        ("relative: 1e-3", Criterion(relative=0.001)),
-        ("absolute: 2", Criterion(absolute=2.0)),
-        ("absolute: 0.1, higher_is_better: no", Criterion(absolute=0.1, higher_is_better=False)),
+        ("onnxrt_qlinearops", DYNAMIC, "approach", "dynamic", "1: model.framework: onnxrt_qlin"),
+        (
+            "pytorch_fx",
+            "quantization: {approach: post_training_auto_quant}",
+            *("approach", "dynamic", "2: quantization.approach: Octavo has no static int8 layers"),
+        ),
+        (
+            "onnxrt_qdq",
+            f"{DYNAMIC}tuning: {{accuracy_criterion: {{relative: -0.01}}}}",
+            *("criterion", Criterion(relative=-0.01), "-0.01 asks for more accuracy than the floa"),
+        ),
+        (
+            "onnxrt_qdq",
+            f"{DYNAMIC}tuning: {{objective: footprint, multi_objectives: {{objective: modelsize}}}}",
+            *(
+                "objectives",
+                (("modelsize", 1.0, None),),
+                "3: tuning.objective: multi_objectives de",
+            ),
+        ),
+        *(
+            (
+                "pytorch",
+                f"{DYNAMIC}tuning: {{strategy: {{name: {said}}}}}",
+                *("strategy", done, f"3: tuning.strategy.name: {said} is done as {done}"),
+            )
+            for said, done in (("mse_v2", "mse"), ("conservative", "basic"))
+        ),
     ],
 )
-def test_criteria(tmp_path: Path, text: str, criterion: Criterion) -> None:
-    assert tuning(tmp_path, f"accuracy_criterion: {{{text}}}").criterion == criterion
+def test_what_is_done_otherwise_is_noted(
+    tmp_path: Path, framework: str, text: str, field: str, value: Any, note: str
+) -> None:
+    config = load(tmp_path, text, framework)
+    assert getattr(config, field) == value
+    (found,) = config.notes
+    assert note in found
+
+
+def test_static_quantization_with_qlinearops_is_not_noted(tmp_path: Path) -> None:
+    assert load(tmp_path, "", "onnxrt_qlinearops").notes == ()
+
+
+CRITERION, OBJECTIVES = "accuracy_criterion: ", "multi_objectives: "
+OUTPUTS = "{output_index_mapping: {boxes: 0, scores: 2, classes: 1}}"
 
 
 @pytest.mark.parametrize(
-    ("text", "objectives"),
+    ("text", "found"),
     [
+        (CRITERION + "{relative:  0.01}", Criterion(relative=0.01)),
+        (CRITERION + "{relative: 1%}", Criterion(relative=0.01)),
+        (CRITERION + '{relative: "0.5%"}', Criterion(relative=0.005)),
+        (CRITERION + "{relative: 0}", Criterion(relative=0.0)),
+        (CRITERION + "{relative: 1e-3}", Criterion(relative=0.001)),
+        (CRITERION + "{absolute: 2}", Criterion(absolute=2.0)),
+        (
+            CRITERION + "{absolute: 0.1, higher_is_better: no}",
+            Criterion(absolute=0.1, higher_is_better=False),
+        ),
         ("objective: footprint", [("footprint", 1.0, None)]),
         (
-            "multi_objectives: {objective: 'performance, modelsize', weight: 0.7 0.3}",
+            OBJECTIVES + "{objective: 'performance, modelsize', weight: 0.7 0.3}",
             [("performance", 0.7, None), ("modelsize", 0.3, None)],
         ),
         (
-            "multi_objectives: {objective: [accuracy, footprint], higher_is_better: 'True False'}",
+            OBJECTIVES + "{objective: [accuracy, footprint], higher_is_better: 'True False'}",
             [("accuracy", 1.0, True), ("footprint", 1.0, False)],
         ),
         (
-            "multi_objectives: {objective: [modelsize, footprint], higher_is_better: False}",
+            OBJECTIVES + "{objective: [modelsize, footprint], higher_is_better: False}",
             [("modelsize", 1.0, False), ("footprint", 1.0, False)],
         ),
-        ("multi_objectives: {objective: modelsize}", [("modelsize", 1.0, None)]),
-    ],
-)
-def test_objectives(tmp_path: Path, text: str, objectives: list[Any]) -> None:
-    assert [tuple(o) for o in tuning(tmp_path, text).objectives] == objectives
-
-
-def test_several_objectives_come_before_one(tmp_path: Path) -> None:
-    config = tuning(tmp_path, "objective: footprint, multi_objectives: {objective: modelsize}")
-    assert [o.name for o in config.objectives] == ["modelsize"]
-    assert config.notes == (
-        "line 3: tuning.objective: multi_objectives decide, as in Neural Compressor",
-    )
-
-
-@pytest.mark.parametrize(("said", "done"), [("mse_v2", "mse"), ("conservative", "basic")])
-def test_strategies_that_are_done_as_another_say_so(tmp_path: Path, said: str, done: str) -> None:
-    config = tuning(tmp_path, f"strategy: {{name: {said}}}")
-    assert config.strategy == done
-    assert config.notes == (f"line 3: tuning.strategy.name: {said} is done as {done}",)
-    assert tuning(tmp_path, "strategy: {name: auto}").strategy == "auto"
-
-
-def accuracy(tmp_path: Path, text: str) -> Config:
-    return load(tmp_path, f"{DYNAMIC}evaluation:\n  accuracy: {{{text}}}\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "metric"),
-    [
+        (OBJECTIVES + "{objective: modelsize}", [("modelsize", 1.0, None)]),
         ("metric: {topk: 1}", MetricSpec("topk", {"k": 1})),
         ("metric: {GLUE: {task: mrpc}}", MetricSpec("GLUE", {"task": "mrpc"})),
         ("metric: {SquadF1: }", MetricSpec("SquadF1")),
-        ("metric: {F1: }", MetricSpec("F1")),
         ("metric: {F1: {average: macro}}", MetricSpec("F1", {"average": "macro"})),
         ("metric: {Accuracy: {threshold: 0}}", MetricSpec("Accuracy", {"threshold": 0})),
         (
-            "metric: {COCOmAPv2: {output_index_mapping: {boxes: 0, scores: 2, classes: 1}}}",
+            f"metric: {{COCOmAPv2: {OUTPUTS}}}",
             MetricSpec(
                 "COCOmAPv2", {"output_index_mapping": {"boxes": 0, "scores": 2, "classes": 1}}
             ),
         ),
         ("metric: ", None),
+        (
+            "multi_metrics: {weight: 0.9 0.1, higher_is_better: 'True, False', topk: 1, MSE: {}}",
+            MultiMetrics(
+                (MetricSpec("topk", {"k": 1}), MetricSpec("MSE")), (0.9, 0.1), (True, False)
+            ),
+        ),
     ],
 )
-def test_metrics(tmp_path: Path, text: str, metric: MetricSpec | None) -> None:
-    assert accuracy(tmp_path, text).metric == metric
-
-
-def test_several_metrics(tmp_path: Path) -> None:
-    text = "multi_metrics: {weight: 0.9 0.1, higher_is_better: 'True, False', topk: 1, MSE: {}}"
-    config = accuracy(tmp_path, text)
-    assert config.metric is None
-    assert config.multi_metrics == MultiMetrics(
-        (MetricSpec("topk", {"k": 1}), MetricSpec("MSE")), (0.9, 0.1), (True, False)
-    )
+def test_criteria_objectives_and_metrics(tmp_path: Path, text: str, found: Any) -> None:
+    section = text.partition(":")[0]
+    if "metric" in section:
+        config = load(tmp_path, f"{DYNAMIC}evaluation:\n  accuracy: {{{text}}}\n")
+        assert (config.metric, config.multi_metrics) in ((found, None), (None, found))
+    elif section == "accuracy_criterion":
+        assert tuning(tmp_path, text).criterion == found
+    else:
+        assert [tuple(o) for o in tuning(tmp_path, text).objectives] == found
 
 
 TUNING, ACCURACY = "tuning:\n  ", "evaluation:\n  accuracy: "

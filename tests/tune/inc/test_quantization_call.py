@@ -15,6 +15,7 @@ from octavo.recipe import load_recipe
 from octavo.results.tuning import Status
 from octavo.tune import Quantization, common
 from tests.graphs import normal, run, save
+from tests.tune.inc.test_metric_objects import Hits, TorchHits
 from tests.tune.searchable import WIDTH, model
 
 CONF = """\
@@ -159,30 +160,13 @@ def test_common_is_as_scripts_have_it(path: Path) -> None:
         def __getitem__(self, at: int) -> Any:
             return {"x": self.x[at]}, self.label[at]
 
-    class Right:
-        """A metric: the share of right classes."""
-
-        def __init__(self, least: int) -> None:
-            self.least = least
-
-        def reset(self) -> None:
-            self.seen: list[Any] = []
-
-        def update(self, predictions: Any, labels: Any) -> None:
-            self.seen.append(np.argmax(predictions[0], axis=1) == labels)
-
-        def result(self) -> float:
-            right = np.concatenate(self.seen)
-            assert len(right) >= self.least
-            return float(np.mean(right))
-
     all_of_them = Loader(path)
     samples = Samples(all_of_them.x, all_of_them.label)
     result = (
         asked(
             common.Model(str(path)),
             eval_dataloader=common.DataLoader(samples, batch_size=150),
-            metric=common.Metric(Right, least=400),
+            metric=common.Metric(Hits, k=1),
         )
         .fit()
         .result
@@ -283,14 +267,6 @@ def module_and_data() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
     return module, x, module(x).argmax(-1)
 
 
-def test_a_module_is_tuned_and_saved(tmp_path: Path) -> None:
-    module, x, label = module_and_data()
-    found = asked(module, conf("pytorch"), eval_dataloader=[(x, label)]).fit()
-    assert found.result.status is Status.MET
-    assert (found.model(x).argmax(-1) == label).float().mean() > 0.97
-    assert found.save(tmp_path / "output").name == "best_model.safetensors"
-
-
 def test_what_did_not_meet_the_criterion_is_not_saved_unasked(tmp_path: Path, path: Path) -> None:
     accuracies = iter([1.0, *[0.5] * 99])
     found = asked(path, eval_func=lambda session: next(accuracies)).fit()
@@ -309,22 +285,6 @@ def test_a_wrong_attribute_is_an_error() -> None:
         quantizer.fit()
 
 
-class Hits:
-    """A metric as Neural Compressor asks for; the outputs of an ONNX model are a list."""
-
-    def __init__(self) -> None:
-        self.batches: list[float] = []
-
-    def reset(self) -> None:
-        self.batches = []
-
-    def update(self, predictions: Any, labels: Any, sample_weight: Any = None) -> None:
-        self.batches.append(float((predictions[0].argmax(axis=1) == labels).mean()))
-
-    def result(self) -> float:
-        return sum(self.batches) / len(self.batches)
-
-
 class Wrong(Hits):
     """Lower is better, as the object says."""
 
@@ -332,13 +292,6 @@ class Wrong(Hits):
 
     def result(self) -> float:
         return 1 - super().result()
-
-
-class TensorHits(Hits):
-    """As for PyTorch: predictions and labels are tensors."""
-
-    def update(self, predictions: Any, labels: Any, sample_weight: Any = None) -> None:
-        self.batches.append(float((predictions.argmax(dim=1) == labels).float().mean()))
 
 
 def test_a_metric_object_measures(path: Path) -> None:
@@ -354,14 +307,16 @@ def test_a_metric_object_measures(path: Path) -> None:
     assert not wrong.higher_is_better
 
 
-def test_a_metric_object_measures_a_module() -> None:
+def test_a_metric_object_measures_a_module_which_is_saved(tmp_path: Path) -> None:
     module, x, labels = module_and_data()
     quantizer = Quantization(str(conf("pytorch", "static")), approach="dynamic")
-    quantizer.model, quantizer.metric = module, TensorHits()
+    quantizer.model, quantizer.metric = module, TorchHits()
     quantizer.eval_dataloader = [(x[:50], labels[:50]), (x[50:], labels[50:])]
-    result = quantizer.fit().result
-    assert result.status is Status.MET
-    assert result.baseline.accuracy == 1.0
+    found = quantizer.fit()
+    assert found.result.status is Status.MET
+    assert found.result.baseline.accuracy == 1.0
+    assert (found.model(x).argmax(-1) == labels).float().mean() > 0.97
+    assert found.save(tmp_path / "output").name == "best_model.safetensors"
 
 
 @pytest.mark.parametrize(
