@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +13,60 @@ import torch
 
 from octavo.errors import ModelError, OptionError, OutputError, VerificationError
 from octavo.onnx import session
-from octavo.torch.hub import export
+from octavo.torch.hub import OctavoConfig, export
 from octavo.torch.hub import export_folder as exporting
 from tests.models import relative, tokens, transformer
-from tests.torch.hub.families import BERT, BY_NAME, checkpoint
+from tests.torch.hub.families import BERT, BY_NAME, checkpoint, load
 
 IDS = tokens(2, 7)
 
 
-def test_a_checkpoint_becomes_a_folder(tmp_path: Path) -> None:
+@dataclass
+class Made:
+    """A float folder, what was exported of it, what was told meanwhile, and the file as written."""
+
+    model: Any
+    source: Path
+    out: Path
+    report: Any = None
+    stages: list[str] = field(default_factory=list)
+    written: Any = None
+    graph: Any = None
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    root, write = tmp_path_factory.mktemp("export"), exporting.export_onnx
     model = transformer("BertForSequenceClassification", num_hidden_layers=1)
-    source = tmp_path / "float"
-    model.save_pretrained(source)
-    (source / "tokenizer.json").write_text("{}")
-    (source / "onnx").mkdir()
-    stages = []
-    made = export(
-        source, tmp_path / "out", progress=lambda stage, done, total: stages.append(stage)
-    )
-    out = tmp_path / "out"
+    found = Made(model, root / "float", root / "out")
+    model.save_pretrained(found.source)
+    (found.source / "tokenizer.json").write_text("{}")
+    (found.source / "onnx").mkdir()
+
+    def kept(module: Any, args: Any, path: Path, *rest: Any, **given: Any) -> Any:
+        found.written = write(module, args, path, *rest, **given)
+        found.graph = onnx.load(path)
+        return found.written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "export_onnx", kept)
+        tell = lambda stage, done, total: found.stages.append(stage)  # noqa: E731
+        found.report = export(found.source, found.out, progress=tell)
+    return found
+
+
+def test_a_checkpoint_becomes_a_folder(made: Made) -> None:
+    source, out, said = made.source, made.out, made.report
     assert {p.name for p in out.iterdir()} == {
         "config.json",
         "tokenizer.json",
         "model.onnx",
         "octavo_report.json",
     }
-    assert (made.source, made.output, made.target) == (str(source), str(out), "native")
-    assert made.verification.status == "passed" and made.verification.runs == 2
-    assert json.loads((out / "octavo_report.json").read_text()) == json.loads(made.to_json())
-    for stage in ("loading", "tracing model.onnx", "checking model.onnx"):
-        assert stage in stages
+    assert (said.source, said.output, said.target) == (str(source), str(out), "native")
+    assert said.verification.status == "passed" and said.verification.runs == 2
+    assert json.loads((out / "octavo_report.json").read_text()) == json.loads(said.to_json())
+    assert {"loading", "tracing model.onnx", "checking model.onnx"} <= {*made.stages}
     runner = session(out / "model.onnx")
     assert [i.name for i in runner.get_inputs()] == [
         "input_ids",
@@ -52,7 +77,7 @@ def test_a_checkpoint_becomes_a_folder(tmp_path: Path) -> None:
     feed = {"input_ids": IDS, "attention_mask": zeros + 1, "token_type_ids": zeros}
     (logits,) = runner.run(["logits"], {name: t.numpy() for name, t in feed.items()})
     with torch.no_grad():
-        assert 0 < relative(logits, model(**feed).logits) < 0.05
+        assert 0 < relative(logits, made.model(**feed).logits) < 0.05
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: Any) -> None:
@@ -89,23 +114,30 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_is_too_far_off_is_not_kept(tmp_path: Path, monkeypatch: Any) -> None:
-    write = exporting.export_onnx
-
+def test_a_file_that_is_too_far_off_is_not_kept(
+    made: Made, tmp_path: Path, monkeypatch: Any
+) -> None:
     def wrong(module: Any, args: Any, path: Path, *rest: Any, **given: Any) -> Any:
-        made = write(module, args, path, *rest, **given)
-        model = onnx.load(path)
-        scale = next(t for t in model.graph.initializer if "LayerNorm" in t.name)
+        scale = next(t for t in made.graph.graph.initializer if "LayerNorm" in t.name)
         scale.CopyFrom(
             onnx.numpy_helper.from_array(-5 * onnx.numpy_helper.to_array(scale), scale.name)
         )
-        onnx.save(model, path)
-        return made
+        onnx.save(made.graph, path)
+        return replace(made.written, path=path)
 
     monkeypatch.setattr(exporting, "export_onnx", wrong)
-    with pytest.raises(VerificationError, match=r"last_hidden_state of model\.onnx differs"):
-        export(transformer(num_hidden_layers=1), tmp_path / "out")
+    with pytest.raises(VerificationError, match=r"logits of model\.onnx differs"):
+        export(made.model, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_quantized_model_is_exported_as_it_is(tmp_path: Path) -> None:
+    """The check then compares with the quantized model."""
+    folder = checkpoint(BERT, tmp_path / "float")
+    said = export(load(BERT, folder, quantization_config=OctavoConfig()), tmp_path / "out")
+    assert said.verification.error < 1e-3
+    assert said.recipe["name"] == "int8"
 
 
 @pytest.mark.slow

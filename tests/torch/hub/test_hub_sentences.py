@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,15 +20,13 @@ pytestmark = pytest.mark.models
 LEAST, WORST = 0.998, 0.99  # the mean cosine of float and int8 embeddings, and each sentence's
 
 
-def quantized(folder: Path | str, kind: Any = None) -> Any:
-    made = kind or sentence_transformers.SentenceTransformer
-    return made(str(folder), device="cpu", model_kwargs={"quantization_config": OctavoConfig()})
-
-
 def test_sentences_are_encoded_as_by_the_float_model(tmp_path: Path) -> None:
     texts = [text.partition(".")[0] for text in lee_documents()[:16]]
     original = sentence_transformers.SentenceTransformer(str(model_dir()), device="cpu")
-    model = quantized(model_dir())
+    given = {"quantization_config": OctavoConfig()}
+    model = sentence_transformers.SentenceTransformer(
+        str(model_dir()), device="cpu", model_kwargs=given
+    )
     found = model.encode(texts, convert_to_tensor=True)
     cosines = cosine_similarity(found, original.encode(texts, convert_to_tensor=True))
     assert cosines.mean() > LEAST
@@ -40,13 +37,3 @@ def test_sentences_are_encoded_as_by_the_float_model(tmp_path: Path) -> None:
     again = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     assert isinstance(again[0].auto_model.encoder.layer[0].output.dense, QuantizedLinear)
     assert torch.equal(again.encode(texts, convert_to_tensor=True), found)
-
-
-def test_a_cross_encoder_is_loaded_so_too(tmp_path: Path) -> None:
-    kind = sentence_transformers.CrossEncoder
-    kind(str(model_dir()), device="cpu", num_labels=1).save_pretrained(str(tmp_path))
-    model = quantized(tmp_path, kind)
-    assert isinstance(model.model.bert.encoder.layer[0].output.dense, QuantizedLinear)
-    pairs = [("a cat sits outside", "a cat is in the garden"), ("rain", "the stock market fell")]
-    expected = kind(str(tmp_path), device="cpu").predict(pairs)
-    assert abs(model.predict(pairs) - expected).max() < 0.05
