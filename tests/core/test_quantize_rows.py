@@ -20,8 +20,8 @@ def sizes() -> np.ndarray:
     """From subnormal to the greatest."""
     unit = random_rows(1, 200)[0] / np.float32(1000)
     unit[::7] = 0
-    x = unit.astype(np.float64) * 10.0 ** np.arange(-46, 39)[:, None]
-    return np.clip(x, -GREATEST, GREATEST).astype(np.float32)
+    x: np.ndarray = unit.astype(np.float64) * 10.0 ** np.arange(-46, 39)[:, None]
+    return x.clip(-GREATEST, GREATEST).astype(np.float32)
 
 
 def ends(low: float, high: float) -> np.ndarray:

@@ -84,6 +84,7 @@ def test_every_shape_axis_and_magnitude(grid: Grid, case: Any) -> None:
             assert errors.max() <= scale * (0.5 + 1e-4)
 
 
+@pytest.mark.sweep(3)
 @every_grid
 @PROPERTY
 @given(case=weights(), shrink=st.floats(0.01, 2.0))
@@ -97,6 +98,7 @@ def test_given_ranges_replace_the_observed_ones(grid: Grid, case: Any, shrink: f
 every_axis = pytest.mark.parametrize("axis", [None, 0, 1, 2], ids=["whole", "first", "mid", "last"])
 
 
+@pytest.mark.sweep(3)
 @every_grid
 @every_axis
 def test_bits_at_vector_boundaries(grid: Grid, axis: int | None) -> None:

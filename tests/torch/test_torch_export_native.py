@@ -51,29 +51,13 @@ def export(model: nn.Module, args: tuple[Any, ...], path: Path, **options: Any) 
     return export_onnx(model, args, path, target="native", **options)
 
 
-def network() -> nn.Module:
-    return filled(nn.Sequential(nn.Linear(40, 56), nn.ReLU(), nn.Linear(56, 24, bias=False)))
-
-
-@pytest.fixture(scope="module")
-def quantized() -> nn.Module:
-    return quantize_dynamic(network())
-
-
-@pytest.fixture(scope="module")
-def exported(quantized: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    path = tmp_path_factory.mktemp("native") / "m.onnx"
-    return export(
-        quantized,
-        (seeded(3, 40),),
-        path,
-        input_names=["x"],
-        output_names=["y"],
-        dynamic_shapes=({0: "batch"},),
-    )
-
-
-def test_what_was_written_and_its_bits(quantized: Any, exported: Exported) -> None:
+def test_what_was_written_and_its_bits(tmp_path: Path) -> None:
+    stages = nn.Linear(40, 56), nn.ReLU(), nn.Linear(56, 24, bias=False)
+    quantized: Any = quantize_dynamic(filled(nn.Sequential(*stages)))
+    names: dict[str, Any] = {"input_names": ["x"], "output_names": ["y"]}
+    shapes = ({0: "batch"},)
+    args = (seeded(3, 40),)
+    exported = export(quantized, args, tmp_path / "m.onnx", dynamic_shapes=shapes, **names)
     assert exported.operators == {"linear": 2} and exported.notes == ()
     assert exported.min_onnxruntime == "1.17" and exported.opset == 20
     model = onnx.load(exported.path)
@@ -100,7 +84,7 @@ def test_what_was_written_and_its_bits(quantized: Any, exported: Exported) -> No
         assert np.array_equal(y[1:], expected[1:])
 
 
-def test_weights_in_a_data_file_begin_on_pages(quantized: nn.Module, tmp_path: Path) -> None:
+def test_weights_in_a_data_file_begin_on_pages(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     large = quantize_dynamic(filled(nn.Sequential(nn.Linear(130, 70), nn.Linear(70, 100))))
     export(large, (seeded(3, 130),), path, external_data=True)
@@ -267,8 +251,8 @@ def test_integers_and_metadata_are_those_of_the_onnx_front_end(tmp_path: Path) -
     export(model, (i,), path)
     assert [op for op, _ in digests(path)] == ["Conv", "Embedding", "GRU", "GRU", "LSTM", "Linear"]
     assert digests(path) == digests(direct)
-    (y,), (other,) = (run(p, i) for p in (path, direct))
-    assert np.array_equal(y, other) and np.array_equal(y, model(i).numpy())
+    (y,), (theirs,) = (run(p, i) for p in (path, direct))
+    assert np.array_equal(y, theirs) and np.array_equal(y, model(i).numpy())
     said, other = metadata(path), metadata(direct)
     # Of PyTorch's layers `octavo.torch.report` tells: they have other names than the float file's.
     assert json.loads(other.pop("octavo.layers")) and other.pop("octavo.max_error") == "0.1"
