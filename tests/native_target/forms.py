@@ -80,7 +80,6 @@ def branch(output: str, text: str, stored: Mapping[str, Array] | None = None) ->
 
 
 def _is_typed(given: Any) -> bool:
-    """Whether it is an element type and a shape, not a shape alone."""
     pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], int)
     return pair and (given[1] is None or isinstance(given[1], list | tuple))
 
@@ -99,7 +98,6 @@ def convert_convolutions(model: onnx.ModelProto, folder: Path, **options: Any) -
 def run(
     done: Converted | Path, feeds: Mapping[str, Array], names: Sequence[str] | None = None
 ) -> list[Array]:
-    """The outputs of the converted model."""
     path = done if isinstance(done, Path) else done.path
     return list(session(path).run(names, dict(feeds)))
 
@@ -111,14 +109,12 @@ def agrees(
     bound: float = INT8,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Asserts that the converted model gives what the float model gives."""
     for y, exact in zip(run(done, feeds, names), run_float(given, feeds, names), strict=True):
         assert y.dtype == exact.dtype
         assert error(y, exact) < bound
 
 
 def ours(done: Converted) -> list[onnx.NodeProto]:
-    """The nodes of domain ai.octavo."""
     return [n for n in done.proto.graph.node if n.domain == "ai.octavo"]
 
 
@@ -129,6 +125,5 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def constant(done: Converted, name: str) -> Array:
-    """An initializer's numbers."""
     (found,) = (i for i in done.proto.graph.initializer if i.name == name)
     return np.asarray(numpy_helper.to_array(found))

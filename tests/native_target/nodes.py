@@ -42,7 +42,6 @@ def options_with(threads: int = 1) -> ort.SessionOptions:
 def opened(
     model: onnx.ModelProto | Path, threads: int = 1, options: ort.SessionOptions | None = None
 ) -> ort.InferenceSession:
-    """A session on the model."""
     given = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
     options = options_with(threads) if options is None else options
     return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
@@ -146,7 +145,6 @@ def dense_model(
 
 
 def stored(layer: Layer) -> Parts:
-    """The constants of one layer."""
     n, k = layer.q.shape
     zero = np.zeros(n) if layer.zero is None else layer.zero
     bias = np.zeros(n, np.float32) if layer.bias is None else layer.bias

@@ -151,7 +151,6 @@ def _trimmed(names: Iterable[str]) -> list[str]:
 
 
 def opened(path: Path, threads: int = 1) -> ort.InferenceSession:
-    """A session with so many threads."""
     return session(path, sess_options=options_with(threads))
 
 
@@ -164,6 +163,5 @@ def native(layer: Layer, folder: Path, **options: Any) -> Converted:
 
 
 def outputs(layer: Layer, folder: Path, threads: int = 1) -> dict[str, Array]:
-    """The outputs of the converted model."""
     found = opened(native(layer, folder).path, threads).run(list(layer.names), layer.feeds)
     return dict(zip(layer.names, found, strict=True))

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from octavo.core.convolution import unpack_filters
-from octavo.recipe import FLOAT as FLOAT_SCHEME
-from octavo.recipe import Kind, Recipe, Rule, Scheme
-from tests import graphs
 from tests.graphs import EXACT, FLOAT, FLOAT16, INT8, Array, Converted, assert_close, values, weight
 from tests.graphs import run as run_float
 from tests.native_target.forms import agrees, constant, ours, run, spelt
@@ -47,16 +44,6 @@ def test_it_computes_its_reference(tmp_path: Path) -> None:
     assert_close(y, run_float(given, {"x": x})[0], INT8, size)
 
 
-def test_nan_stays_in_its_image_as_the_reference_says(tmp_path: Path) -> None:
-    x = values(2, 16, 5, 5)
-    x[0, 3, 2, 2] = np.inf
-    done = convert(convolution(weight(*DENSE, axis=0)), tmp_path)
-    expected = reference(x, *filters(done), np.zeros(24))
-    (y,) = run(done, {"x": x})
-    assert np.isnan(y[0]).all() and np.isnan(expected[0]).all()
-    assert_close(y[1], expected[1].astype(np.float32), EXACT)
-
-
 @pytest.mark.parametrize(
     ("shape", "x_shape", "options"),
     [
@@ -83,14 +70,6 @@ def test_float16_comes_and_goes(tmp_path: Path) -> None:
     agrees(given, convert(given, tmp_path), {"x": values(1, 16, 6, 6).astype(np.float16)})
 
 
-def test_the_integers_are_those_of_the_portable_target(tmp_path: Path) -> None:
-    given = convolution(weight(*DENSE, axis=0))
-    q, _ = filters(convert(given, tmp_path))
-    portable = graphs.convert(given, tmp_path, op_types_to_quantize=["Conv"])
-    (product,) = (n for n in portable.proto.graph.node if n.op_type == "ConvInteger")
-    assert np.array_equal(q, constant(portable, product.input[1]).astype(np.int16) - 128)
-
-
 def test_filters_are_stored_once_and_no_constant_is_left_unread(tmp_path: Path) -> None:
     text, stored = "h=Conv(x,w); y=Conv(h,w)", {"w": weight(16, 16, 3, 3)}
     done = convert(spelt(text, {"x": [1, 16, 9, 9]}, stored), tmp_path)
@@ -108,14 +87,6 @@ def test_depthwise_ones_stay_float_until_asked_for(tmp_path: Path) -> None:
     asked = convert(given, tmp_path)
     assert len(ours(asked)) == 2
     agrees(given, asked, {"x": values(1, 16, 9, 9)}, 2 * INT8)
-
-
-def test_a_recipe_that_names_convolutions_is_followed(tmp_path: Path) -> None:
-    rules = (Rule(FLOAT_SCHEME, kind=Kind.CONV, reason="not these"),)
-    recipe = Recipe("own", Scheme(), rules)
-    done = convert(convolution(weight(*DENSE)), tmp_path, recipe=recipe, allow_nothing=True)
-    assert [o.reason for o in done.report.layers] == ["not these"]
-    assert not ours(done)
 
 
 def chain(count: int) -> Any:

@@ -50,7 +50,6 @@ def image(*shape: int) -> Array:
 
 
 def check(given: onnx.ModelProto, folder: Path, x: Array | None = None) -> Converted:
-    """Converts, and compares with the float model."""
     done = convert(given, folder)
     agrees(given, done, {"x": image() if x is None else x})
     return done
@@ -87,22 +86,6 @@ def test_an_activation_is_one_with_the_convolution(tmp_path: Path, form: str, al
     assert_close(y, REFERENCES[name](alone).astype(np.float32), EXACT)
     if name == "relu":
         assert np.array_equal(y, np.maximum(alone, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("window", "said"),
-    [
-        (
-            "strides:2/1,dilations:1/2,pads:1/0/2/3",
-            {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 2, 3]},
-        ),
-        ("auto_pad:SAME_LOWER,strides:2/3", {"strides": [2, 3]}),
-    ],
-)
-def test_the_window_stays(tmp_path: Path, window: str, said: dict[str, Any]) -> None:
-    done = check(model(FORMS["silu"][1], window=window), tmp_path)
-    (layer,) = done.proto.graph.node
-    assert said.items() <= attributes(layer).items()
 
 
 POOL = "kernel_shape:2/2,strides:2/2"

@@ -10,7 +10,6 @@ import pytest
 
 from octavo.core.kernels import unpack
 from octavo.onnx.operators.gather import reference_native as reference
-from tests import graphs
 from tests.graphs import FLOAT, FLOAT16, INT32, INT64, Array, Converted, assert_close, error, weight
 from tests.graphs import run as run_float
 from tests.native_target.forms import attributes, constant, convert, ours, run, spelt
@@ -117,14 +116,6 @@ def test_a_table_beside_another_layer_keeps_its_rows(
     done = convert(tied(last), tmp_path, **options)
     (lookup,) = (n for n in ours(done) if n.op_type == "Embedding")
     assert attributes(lookup)["packed"] == 0
-
-
-def test_the_integers_are_those_of_the_portable_target(tmp_path: Path) -> None:
-    model = gather(weight(V, H, axis=0))
-    native, portable = convert(model, tmp_path), graphs.convert(model, tmp_path)
-    (layer,) = ours(native)
-    (picked,) = (n for n in portable.proto.graph.node if n.name == "y_node")
-    assert np.array_equal(constant(native, layer.input[1]), constant(portable, picked.input[0]))
 
 
 @pytest.mark.parametrize(("opset", "recipe"), [(11, "int8"), (17, "int8-accurate")])

@@ -39,7 +39,6 @@ def model(text: str, stored: dict[str, Array] = STORED, **inputs: Any) -> onnx.M
 
 
 def held(converted: Converted) -> list[str]:
-    """The layers that are Octavo's nodes."""
     return [n.name for n in ours(converted) if n.op_type == "Linear"]
 
 

@@ -47,7 +47,6 @@ def model(
 
 
 def feeds(given: onnx.ModelProto) -> dict[str, Array]:
-    """For x, and z of an output's shape."""
     shapes = {"x": (2, 5, K), "z": (2, 5, N)}
     return {i.name: values(*shapes[i.name]) for i in given.graph.input}
 
@@ -60,7 +59,6 @@ def check(given: onnx.ModelProto, folder: Path, x: Any = None, **options: Any) -
 
 
 def alone(converted: Converted) -> onnx.NodeProto:
-    """The one node of the model."""
     (only,) = converted.proto.graph.node
     assert (only.domain, only.op_type) == ("ai.octavo", "Linear")
     return only
@@ -210,12 +208,6 @@ def test_the_order_of_bias_activation_and_residual(
     linear = ours(converted)[0]
     assert attributes(linear)["activation"] == activation
     assert list(linear.input)[5:] == (["z"] if "z" in text else [])
-
-
-@pytest.mark.parametrize("shape", [(5, N), (1, 5, N), (2, 1, N), (3, 2, 5, N), (5, 1)], ids=str)
-def test_a_residual_of_another_shape(shape: tuple[int, ...], tmp_path: Path) -> None:
-    given = model("y=Add(h,z)", z=(FLOAT, [f"z{i}" for i in range(len(shape))]))
-    check(given, tmp_path, {"x": values(2, 5, K), "z": values(*shape)})
 
 
 def test_a_sum_of_layers_is_taken_in_once_and_where_its_last_operand_is_known(

@@ -16,7 +16,7 @@ from onnx import helper
 from octavo.onnx import custom_ops_library
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states, quantize_rows
-from tests.graphs import BOOL, FLOAT, build, normal
+from tests.graphs import FLOAT, normal
 from tests.native_target.nodes import (
     REFUSALS,
     Change,
@@ -159,7 +159,6 @@ def test_outputs_keep_the_names_of_their_dimensions() -> None:
 
 
 def pops(model: onnx.ModelProto) -> None:
-    """Takes the last input away."""
     del model.graph.node[0].input[-1]
 
 
@@ -253,19 +252,6 @@ def test_what_has_to_be_constant_is_named(name: str, computed: bool) -> None:
     model.graph.node.insert(0, helper.make_node(op, ["fed"], [name]))
     with pytest.raises(REFUSALS, match=rf"'dense' \(ai.octavo.Linear\): {name} is computed"):
         opened(model)
-
-
-def test_constants_of_an_outer_graph() -> None:
-    """This release of ONNX Runtime finds them; 1.17 does not, so that no file has such."""
-    layer, x = random_layer(33, 20), random_rows(4, 20)
-    inner = linear_model(layer, ["m", 20])
-    branch = helper.make_graph(list(inner.graph.node), "branch", [], list(inner.graph.output))
-    node = helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch)
-    inputs = {"x": (FLOAT, ["m", 20]), "c": (BOOL, [])}
-    model = build([node], inputs, ["z"], domains=("ai.octavo",))
-    model.graph.initializer.extend(inner.graph.initializer)
-    (y,) = run(model, {"x": x, "c": np.array(True)})
-    assert_same_bits(y, packed(layer)(x))
 
 
 def test_an_optional_input_that_is_named_but_empty_is_none() -> None:

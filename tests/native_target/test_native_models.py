@@ -9,12 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from typer.testing import CliRunner
 
-from octavo.cli import app
 from octavo.core.kernels import checksum, unpack
 from octavo.files.metadata import metadata
-from octavo.onnx import inspect
 from tests import graphs
 from tests.graphs import (
     BOOL,
@@ -28,7 +25,6 @@ from tests.graphs import (
     integer_tensors,
     mlp,
     node,
-    save,
     values,
     weight,
 )
@@ -117,15 +113,6 @@ def test_vectors_ranks_and_fused_matmul(
     converted = convert(given, tmp_path, op_types_to_quantize=["FusedMatMul", "MatMul"])
     assert len(linears(converted)) == 1
     agrees(given, converted, {"x": values(*(3 if isinstance(d, str) else d for d in x))})
-
-
-def test_a_shared_weight_is_stored_once(tmp_path: Path) -> None:
-    stored = {"w": weight(K, K, spread=False)}
-    given = spelt("a=MatMul(x,w); t=Tanh(a); y=MatMul(t,w)", {"x": ["m", K]}, stored)
-    converted = convert(given, tmp_path)
-    assert len({n.input[1] for n in linears(converted)}) == 1
-    assert sum(np.prod(i.dims) == K * K for i in converted.proto.graph.initializer) == 1
-    agrees(given, converted, {"x": values(5, K)})
 
 
 def test_weights_of_branches_and_loops_are_constants_of_their_own_graph(tmp_path: Path) -> None:
@@ -221,20 +208,3 @@ def test_reports_and_metadata(tmp_path: Path) -> None:
     assert said["octavo.target"] == "native" and said["octavo.min_onnxruntime"] == "1.17"
     assert "ai.octavo" in said["octavo.operators"]
     assert {o.domain: o.version for o in converted.proto.opset_import}["ai.octavo"] == 1
-
-
-def test_layers_keep_their_names(tmp_path: Path) -> None:
-    converted = convert(mlp(3), tmp_path)
-    assert [n.name for n in linears(converted)] == ["layer0", "layer1", "layer2"]
-    assert [attributes(n)["activation"] for n in linears(converted)] == ["relu"] * 3
-    found = inspect(mlp(3), target="native").decisions
-    assert [d.layer.name for d in found] == ["layer0", "layer1", "layer2"]
-    assert all(not d.scheme.is_float for d in found)
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    source, out = save(mlp(2), tmp_path / "m.onnx"), tmp_path / "q.onnx"
-    done = CliRunner().invoke(app, ["quantize", str(source), "-o", str(out), "--target", "native"])
-    assert done.exit_code == 0, done.output
-    assert metadata(out)["octavo.target"] == "native"
-    assert run(out, {"x": values(3, 32)})[0].shape == (3, 32)

@@ -49,7 +49,6 @@ def model(
 
 
 def norms(done: Converted) -> list[dict[str, Any]]:
-    """The attributes of each node."""
     return [attributes(n) for n in ours(done) if n.op_type == "Norm"]
 
 

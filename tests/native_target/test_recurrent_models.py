@@ -104,7 +104,6 @@ def with_peepholes(numbers: np.ndarray, **attributes: Any) -> onnx.ModelProto:
 
 
 def with_computed(name: str) -> onnx.ModelProto:
-    """The weight is an input of the graph."""
     model = Layer("gru").model()
     (stored,) = (i for i in model.graph.initializer if i.name == name)
     model.graph.input.append(helper.make_tensor_value_info(name, FLOAT, stored.dims))
@@ -232,7 +231,6 @@ BROKEN: dict[str, tuple[Change, str]] = {
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Converted]:
-    """A GRU, and an RNN."""
     layers = {"GRU": Layer("gru", states=("initial_h",)), "RNN": Layer("relu")}
     folder = tmp_path_factory.mktemp("whole")
     return {op: native(layer, folder) for op, layer in layers.items()}

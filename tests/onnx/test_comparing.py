@@ -30,7 +30,6 @@ TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 
 
 def attention() -> Case:
-    """com.microsoft.Attention, then a layer."""
     body = f"[att] a = {MS}.Attention <num_heads = 4> (x, w, b) [out] y = MatMul (a, v)"
     weights = {"w": normal(32, 96, seed=1) / 5, "b": normal(96, seed=2), "v": normal(32, 32)}
     shape = "float[b, s, 32]"
@@ -147,19 +146,6 @@ def test_factors_of_one_node_are_measured_together(tmp_path: Path) -> None:
     found = by_name(Files(tmp_path, graphs.grouped("Mul"), "native").compare())
     assert "measured together with k" in found["q"].notes
     assert "measured together with q" in found["k"].notes
-
-
-@TARGETS
-def test_a_broken_lstm_comes_before_a_sound_layer(target: str, tmp_path: Path) -> None:
-    model, feed = graphs.recurrent("LSTM")
-    model.graph.node.append(helper.make_node("MatMul", ["yh", "head"], ["z"], name="last"))
-    model.graph.initializer.append(numpy_helper.from_array(normal(20, 10, seed=9), "head"))
-    model.graph.output.append(helper.make_tensor_value_info("z", F32, None))
-    files = Files(tmp_path, (model, feed), target)
-    files.edit(w_scale=doubled)
-    rec, last = files.compare().layers
-    assert (rec.name, last.name) == ("rec", "last")
-    assert rec.alone.sqnr_db < BROKEN and last.alone.sqnr_db > SOUND
 
 
 @TARGETS
@@ -310,7 +296,6 @@ def test_several_runs_of_different_lengths_count_as_one(linear: Files) -> None:
 
 
 def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, whose nodes and the values between them have other names."""
     kept = {v.name for v in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
     for node in model.graph.node:
         node.name = f"other_{node.name}"

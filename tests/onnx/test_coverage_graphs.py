@@ -36,7 +36,6 @@ X = f"float[m, {K}] x"
 W, V = weight(K, K), weight(K, K, seed=4)
 EVEN_W, EVEN_V = weight(K, K, seed=3, spread=False), weight(K, K, seed=4, spread=False)
 FEED = {"x": values(9, K)}
-ML = "ai.onnx.ml"
 
 
 def close(
@@ -79,7 +78,6 @@ def branches(then: str, other: str, also: str = "", **weights: Array) -> onnx.Mo
 
 
 def move_inside(model: onnx.ModelProto, place: str, **weights: Array) -> None:
-    """Store weights in the body called `place`."""
     bodies = [a.g for n in walk(model.graph) for a in n.attribute if a.HasField("g")]
     (body,) = (body for body in bodies if body.name == place)
     body.initializer.extend(numpy_helper.from_array(a, name) for name, a in weights.items())
@@ -111,17 +109,6 @@ def test_if(tmp_path: Path, where: str, also: str, recipe: str) -> None:
     in_all_branches(converted, model, (6 if recipe == "int8-per-tensor" else 2) * INT8)
     scopes = {o.layer.scope for o in converted.report.layers}
     assert {"if/then_branch", "if/else_branch"} <= scopes
-
-
-@pytest.mark.vnni
-def test_nested_if(tmp_path: Path) -> None:
-    inner = """t = If (d) <then_branch = deep () => (float[] p) { p = MatMul (h, w) },
-        else_branch = flat () => (float[] q) { q = Neg (h) }>"""
-    model = branches(f"h = MatMul (x, w) {inner}", "e = MatMul (x, w2)", w=W)
-    move_inside(model, "other", w2=W)
-    converted = convert(model, tmp_path)
-    assert all_ops(converted).count("MatMulIntegerToFloat") == 3
-    in_all_branches(converted, model, 2 * INT8)
 
 
 @pytest.mark.vnni
@@ -195,37 +182,6 @@ def test_names_taken_only_inside_a_body(tmp_path: Path) -> None:
     then = "w_quantized = Neg (x) t = MatMul (w_quantized, w)"
     model = branches(then, "w_scale = MatMul (x, w) e = Identity (w_scale)", w=W)
     in_all_branches(convert(model, tmp_path), model)
-
-
-@pytest.mark.vnni("argument")
-@pytest.mark.parametrize("where", ["argument", "inside"])
-def test_local_functions(tmp_path: Path, where: str) -> None:
-    """The same function twice; nested in another; its weight an argument or a Constant inside."""
-    nodes = [node("MatMul", ["a", "b"], ["ab"]), node("Tanh", ["ab"], ["out"])]
-    if where == "inside":
-        nodes = [node("Constant", [], ["b"], value=numpy_helper.from_array(EVEN_W)), *nodes]
-    arguments, given = (["a", "b"], ["w"]) if where == "argument" else (["a"], [])
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
-    layer = helper.make_function("local", "layer", arguments, ["out"], nodes, imports)
-    twice = [
-        node("layer", arguments, ["mid"], domain="local"),
-        node("layer", ["mid", *arguments[1:]], ["out"], domain="local"),
-    ]
-    functions = [layer, helper.make_function("local", "both", arguments, ["out"], twice, imports)]
-    calls = [
-        node("both", ["x", *given], ["h"], domain="local"),
-        node("layer", ["h", *given], ["y"], domain="local"),
-    ]
-    stored, inputs = ({"w": EVEN_W} if given else None), {"x": (FLOAT, ["m", K])}
-    model = build(calls, inputs, ["y"], stored, functions=functions, domains=["local"])
-    converted = convert(model, tmp_path)
-    assert converted.ops.count("MatMulIntegerToFloat") == 3
-    assert not converted.proto.functions
-    assert any("functions were inlined" in n for n in converted.report.notes)
-    close(converted, model, FEED, PER_TENSOR)
-    if where == "argument":
-        assert sum(a.size for a in integer_tensors(converted).values()) == EVEN_W.size
-    assert len({o.layer.name for o in converted.report.layers}) == 3  # which tell copies apart
 
 
 IDS = {"i": np.arange(40, dtype=np.int64).reshape(2, 20)}
@@ -356,19 +312,6 @@ def test_an_output_that_is_also_read_and_an_input_as_output(tmp_path: Path) -> N
     assert np.array_equal(run(converted.path, FEED)[3], FEED["x"])
 
 
-@pytest.mark.vnni
-def test_unused_outputs_and_layers(tmp_path: Path) -> None:
-    """An LSTM of whose outputs one is read, a layer that nobody reads, and unread inputs."""
-    body = """y, y_h, y_c = LSTM <hidden_size = 16> (x, w, r) z = MatMul (y_h, v)
-        unread = MatMul (y_c, v)"""
-    shapes = {"w": (1, 64, 20), "r": (1, 64, 16), "v": (16, 64)}
-    stored = {name: weight(*shape, spread=False) for name, shape in shapes.items()}
-    model = text(body, "float[5, 3, 20] x, float[2] ignored", "float[] z", stored)
-    converted = convert(model, tmp_path)
-    close(converted, model, {"x": values(5, 3, 20), "ignored": values(2)}, PER_TENSOR)
-    assert [i.name for i in converted.proto.graph.input] == ["x", "ignored"]
-
-
 def test_quantized_models_are_refused_but_their_rest(tmp_path: Path) -> None:
     stored = {"w": W, "v": weight(K, K, seed=8)}
     model = text("[first] a = MatMul (x, w) [last] y = MatMul (a, v)", X, weights=stored)
@@ -395,20 +338,36 @@ def test_quantized_in_another_form(tmp_path: Path, place: str) -> None:
         convert(once, tmp_path, allow_quantized=True)
 
 
-def test_machine_learning_operators_stay(tmp_path: Path) -> None:
-    scaling = {"offset": [0.5], "scale": [2.0]}
-    classes = {"classlabels_ints": [0, 1], "post_transform": "SOFTMAX"}
-    classes |= {"coefficients": [0.1] * K + [-0.1] * K, "intercepts": [0.0, 0.1]}
-    nodes = [
-        node("MatMul", ["x", "w"], ["h"]),
-        node("Scaler", ["h"], ["s"], domain=ML, **scaling),
-        node("LinearClassifier", ["s"], ["label", "score"], domain=ML, **classes),
-    ]
-    inputs, outputs = {"x": (FLOAT, ["m", K])}, ["score"]
-    model = build(nodes, inputs, outputs, {"w": EVEN_W}, domains=[ML])
-    converted = convert(model, tmp_path)
-    assert converted.ops[-2:] == ["Scaler", "LinearClassifier"]
-    close(converted, model, FEED, PER_TENSOR)
+SCALED = "float s, uint8 z"
+QUANTIZED = [
+    ("ConvInteger", "y = ConvInteger (k, k)", "uint8[1, 1, 2, 2] k", "int32[] y"),
+    ("DequantizeLinear", "y = DequantizeLinear (a, s)", "uint8[n] a, float s", "float[] y"),
+    ("DynamicQuantizeLinear", "y, s, z = DynamicQuantizeLinear (x)", "float[n] x", "uint8[] y"),
+    ("MatMulInteger", "y = MatMulInteger (a, a)", "uint8[2, 2] a", "int32[] y"),
+    (
+        "QLinearConv",
+        "y = QLinearConv (k, s, z, k, s, z, s, z)",
+        f"uint8[1, 1, 2, 2] k, {SCALED}",
+        "uint8[] y",
+    ),
+    (
+        "QLinearMatMul",
+        "y = QLinearMatMul (a, s, z, a, s, z, s, z)",
+        f"uint8[2, 2] a, {SCALED}",
+        "uint8[] y",
+    ),
+    ("QuantizeLinear", "y = QuantizeLinear (x, s)", "float[n] x, float s", "uint8[] y"),
+]
+
+
+@pytest.mark.parametrize(("op", "body", "inputs", "output"), QUANTIZED)
+def test_each_operator_of_integers_is_refused_by_name_or_left(
+    tmp_path: Path, op: str, body: str, inputs: str, output: str
+) -> None:
+    model = text(body, inputs, output)
+    with pytest.raises(AlreadyQuantizedError, match=op):
+        convert(model, tmp_path)
+    assert convert(model, tmp_path, allow_quantized=True, allow_nothing=True).ops == [op]
 
 
 def test_a_matmul_of_another_domain_is_not_ours(tmp_path: Path) -> None:
@@ -422,17 +381,6 @@ def test_a_matmul_of_another_domain_is_not_ours(tmp_path: Path) -> None:
     assert [o.layer.op for o in converted.report.layers if o.quantized] == ["MatMul"]
     assert "Add" in converted.ops
     close(converted, model, {"x": values(K, K)}, PER_TENSOR)
-
-
-def test_optional_and_sequence_values_stay(tmp_path: Path) -> None:
-    body = """h = MatMul (x, w) seq = SequenceConstruct (h, x)
-        cat = ConcatFromSequence <axis = -1> (seq) opt = Optional (cat)
-        y = OptionalGetElement (opt) z = Clip (y, , top)"""
-    stored = {"w": W, "top": np.array(1.0, np.float32)}
-    model = text(body, X, "float[] y, float[] z", stored)
-    converted = convert(model, tmp_path)
-    assert converted.ops[-5:] == [n.op_type for n in model.graph.node[1:]]
-    close(converted, model, FEED)
 
 
 def test_the_standard_attention_is_not_the_fused_one(tmp_path: Path) -> None:

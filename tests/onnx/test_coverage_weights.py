@@ -288,37 +288,9 @@ def test_three_forms_of_the_same_orientation_share_scales(tmp_path: Path) -> Non
     assert not any(o.notes for o in converted.report.layers)
 
 
-@pytest.mark.parametrize(
-    "head", ["tt = Transpose (table) y = MatMul (t, tt)", "y = Gemm <transB = 1> (t, table)"]
-)
-def test_a_table_tied_to_the_output_layer(tmp_path: Path, head: str) -> None:
-    table = weight(VOCABULARY, WIDTH, axis=0)
-    body = f"e = Gather (table, i) t = Tanh (e) {head}"
-    outputs = f"float[n, {VOCABULARY}] y, float[n, {WIDTH}] e"
-    model = text(body, "int64[n] i", outputs, {"table": table})
-    converted = convert(model, tmp_path)
-    compare(converted, model, IDS)
-    stored_once(converted, table)
-    only_scales_are_float(converted, VOCABULARY + 8)
-    assert [o.quantized for o in converted.report.layers] == [True, True]
-    assert not any("one scale" in n for o in converted.report.layers for n in o.notes)
-
-
 def one_scale_is_noted(converted: Converted) -> None:
     for outcome in converted.report.layers:
         assert any("one scale for the whole" in n for n in outcome.notes)
-
-
-def test_a_table_used_the_other_way_round_gets_one_scale(tmp_path: Path) -> None:
-    """e @ table: outputs along the table's columns, which no scale a row serves."""
-    table = weight(VOCABULARY, WIDTH, spread=False)
-    inputs = f"int64[n] i, float[m, {VOCABULARY}] p"
-    body = "y = Gather (table, i) z = MatMul (p, table)"
-    model = text(body, inputs, YZ, {"table": table})
-    converted = convert(model, tmp_path)
-    compare(converted, model, IDS | {"p": values(ROWS, VOCABULARY)})
-    stored_once(converted, table)
-    one_scale_is_noted(converted)
 
 
 BOTH_WAYS = "wt = Transpose (w) y = MatMul (x, w) [turned] z = MatMul (x, wt)"

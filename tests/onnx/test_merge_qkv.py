@@ -46,7 +46,6 @@ def products(done: Converted) -> list[str]:
 def apart(
     proto: onnx.ModelProto, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> Converted:
-    """The same conversion with a product for each."""
     with monkeypatch.context() as patch:
         patch.setattr("octavo.graph.rewrite.passes.merge_qkv", lambda *_: [])
         folder.mkdir()
@@ -159,6 +158,7 @@ def break_scales(path: Path, letter: str) -> None:
     onnx.save(made, path)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("letter", "qkv")
 def test_layers_are_compared_each_by_itself(letter: str, tmp_path: Path) -> None:
     proto = model(**MASKED)

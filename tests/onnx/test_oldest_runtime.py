@@ -40,6 +40,7 @@ from tests.graphs import (
     values,
     weight,
 )
+from tests.onnx.rules.test_embed_layer_normalization import embed
 
 # The same operators of two releases: the order of float sums differs, and now and then an integer
 # that lay between two.
@@ -170,18 +171,6 @@ def at_any_opset(make: Callable[[], Case]) -> Callable[[int], Case]:
     return case
 
 
-def lstm(opset: int) -> Case:
-    stored = {
-        "w": weight(2, 96, 20, spread=False),
-        "r": weight(2, 96, 24, spread=False),
-        "b": values(2, 192) / 4,
-    }
-    body = 'y, h, c = LSTM <hidden_size = 24, direction = "bidirectional"> (x, w, r, b)'
-    outputs = "float[] y, float[] h, float[] c"
-    model = text(body, "float[t, b, 20] x", outputs, stored, opset)
-    return model, {"x": values(7, 3, 20)}
-
-
 MASK = np.array([[1] * 6, [1, 1, 1, 1, 0, 0]], np.int32)
 
 
@@ -200,27 +189,10 @@ def fused(opset: int) -> Case:
 
 
 def batched(opset: int) -> Case:
-    """A weight of rank 3 and a vector."""
     stored = {"w": weight(3, 48, 40, spread=False), "v": weight(40, spread=False)}
     body = "h = MatMul (x, w) y = MatMul (h, v)"
     model = text(body, "float[3, s, 48] x", weights=stored, opset=opset)
     return model, {"x": values(3, 6, 48)}
-
-
-def embedding(opset: int) -> Case:
-    stored = {
-        "word": weight(200, 32, seed=3, spread=False),
-        "position": weight(16, 32, seed=4, spread=False),
-        "segment": weight(2, 32, seed=5, spread=False),
-        "gamma": 1 + values(32, seed=6) / 8,
-        "beta": values(32, seed=7) / 8,
-    }
-    body = f"""y, index = {MS}.EmbedLayerNormalization <epsilon = 1e-6>
-        (ids, segments, word, position, segment, gamma, beta, mask)"""
-    inputs = "int32[b, s] ids, int32[b, s] segments, int32[b, s] mask"
-    model = text(body, inputs, "float[] y, int32[] index", stored, opset)
-    ids = np.random.default_rng(3).integers(0, 200, (2, 6)).astype(np.int32)
-    return model, {"ids": ids, "segments": (ids % 2).astype(np.int32), "mask": MASK}
 
 
 def branches(opset: int) -> Case:
@@ -236,7 +208,6 @@ def branches(opset: int) -> Case:
 
 
 def half(opset: int) -> Case:
-    """float16 inside, also at the graph's input and output."""
     stored = {
         "w": weight(48, 64, spread=False).astype(np.float16),
         "v": weight(40, 64, axis=0, spread=False).astype(np.float16),
@@ -260,12 +231,12 @@ CASES: dict[str, Callable[[int], Case]] = {
     "gemm-narrow": linear(2, NARROW, op="Gemm"),
     "gemm-wide": linear(2, WIDE, "gelu", op="Gemm"),
     "gather": at_any_opset(graphs.table),
-    "lstm": lstm,
+    "lstm": at_any_opset(lambda: graphs.recurrent("LSTM")),
     "attention": attention,
     "attention-causal": lambda opset: attention(opset, ", unidirectional = 1"),
     "fused-matmul": fused,
     "batched-and-vector": batched,
-    "embed-layer-normalization": embedding,
+    "embed-layer-normalization": lambda opset: embed(opset=opset),
     "conv": at_any_opset(graphs.conv),
     "if": branches,
     "float16": half,
@@ -343,30 +314,6 @@ def test_other_files(oldest: OldRuntime, tmp_path: Path, way: str, name: str, op
     same_bits = agrees(oldest, *converted_case(name, opset, tmp_path, **options), bound)
     if way == "native" and name in LINEAR and "gelu" not in name and name != "gemm-wide":
         assert same_bits  # a GELU before the layer is ONNX Runtime's own, which changes
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["matmul-2d-narrow", "matmul-3d-wide", "matmul-4d-wide", "matmul-3d-narrow-gelu",
-     "gemm-narrow", "gemm-wide"],
-)  # fmt: skip
-def test_what_is_not_finite_reaches_the_output(
-    oldest: OldRuntime, tmp_path: Path, name: str
-) -> None:
-    """The row of the output is not finite; the other rows are as they were, bit for bit."""
-    converted, (_, feeds) = converted_case(name, 17, tmp_path)
-    before = oldest.run(converted.path, feeds)[0]
-    rows = before.reshape(-1, before.shape[-1])
-    rest = np.arange(len(rows)) != 1
-    for bad in (np.nan, np.inf, -np.inf):
-        spoilt = feeds["x"].copy()
-        spoilt.reshape(-1, spoilt.shape[-1])[1, 3] = bad
-        new, old = (
-            runtime(converted.path, {"x": spoilt})[0].reshape(rows.shape)
-            for runtime in (run, oldest.run)
-        )
-        assert not np.isfinite(new[1]).any() and not np.isfinite(old[1]).any()
-        assert np.array_equal(old[rest], rows[rest])
 
 
 # What files need, as tried with 1.17.3 and the last releases of 1.18 to 1.28.

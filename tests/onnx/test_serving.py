@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from octavo.onnx import custom_ops_library, quantize_dynamic, session
+from octavo.onnx import quantize_dynamic, session
 from tests.graphs import mlp, normal
 
 TARGETS = ("portable", "native")
@@ -59,41 +57,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def process(python: Path | str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that holds numpy, onnxruntime and Octavo's own files."""
-    home = tmp_path_factory.mktemp("bare")
-    venv.create(home, with_pip=False, symlinks=True)
-    site = next(home.glob("lib/python*/site-packages"))
-    for name in ("numpy", "numpy.libs", "onnxruntime"):
-        found = Path(np.__path__[0]).parent / name
-        if found.exists():
-            (site / name).symlink_to(found)
-    package = site / "octavo"
-    package.mkdir()
-    for folder in importlib.import_module("octavo").__path__:
-        for path in Path(folder).iterdir():
-            if not (package / path.name).exists() and path.name != "__pycache__":
-                (package / path.name).symlink_to(path)
-    native = Path(str(importlib.import_module("octavo._native").__file__))
-    for built in (native, Path(custom_ops_library())):
-        if not (package / built.name).exists():
-            (package / built.name).symlink_to(built)
-    return home / "bin" / "python"
-
-
-def test_in_a_bare_environment(bare: Path, served: Path) -> None:
-    done = process(bare, "-W", "error", "-c", SERVE, served)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == sorted(TARGETS)
-
-
-def test_the_environment_is_bare(bare: Path) -> None:
-    code = "import sys, importlib.util as u; print([n for n in sys.argv[1:] if u.find_spec(n)])"
-    names = ("onnx", "onnx_ir", "pydantic", "typer", "rich", "ruamel", "numpy")
-    assert process(bare, "-c", code, *names).stdout == "['numpy']\n"
 
 
 def test_nothing_else_is_imported_where_it_is_installed(served: Path) -> None:

@@ -220,19 +220,6 @@ def test_what_is_no_model_is_named(tmp_path: Path, content: bytes) -> None:
         sessions.session(path)
 
 
-def test_a_file_cut_short_anywhere_is_a_model_error(tmp_path: Path) -> None:
-    whole = integer_model({"octavo.cpu": "vnni", "k": "v" * 200}).SerializeToString()
-    path = tmp_path / "cut.onnx"
-    for length in range(0, len(whole), 7):
-        path.write_bytes(whole[:length])
-        try:
-            sessions.metadata(path)
-        except ModelError:
-            continue
-        # Cut between two fields: what is left is a shorter file, well formed.
-        onnx.load_from_string(whole[:length])
-
-
 def test_a_graph_that_onnxruntime_refuses(tmp_path: Path) -> None:
     model = integer_model({})
     model.graph.node[0].op_type = "NoSuchOp"

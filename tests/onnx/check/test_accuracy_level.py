@@ -19,7 +19,6 @@ from tests.graphs import mlp, save, snapshot
 
 
 def levels(path: Path) -> set[int]:
-    """Those of the file's nodes."""
     nodes = onnx.load(path).graph.node
     found = [a.i for n in nodes for a in n.attribute if a.name == "accuracy_level"]
     assert len(found) == 2

@@ -58,7 +58,6 @@ def test_weights_that_are_made_of_stored_ones(how: str, tmp_path: Path) -> None:
 
 
 def left(model: onnx.ModelProto) -> list[tuple[str, str]]:
-    """Each layer that stays float, and why."""
     return [(d.layer.name, d.reason) for d in inspect(model).decisions if d.scheme.is_float]
 
 

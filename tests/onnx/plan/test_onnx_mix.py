@@ -47,6 +47,7 @@ def _made(tmp_path: Path, recipe: dict[str, Any], **options: Any) -> Report:
     return convert(_model(), tmp_path, recipe=Recipe.from_dict(recipe), **options).report
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("form", FORMS, ids=["portable", "native", "qdq"])
 @pytest.mark.parametrize("rules", RULES.values(), ids=list(RULES))
 def test_reports_keep_to_bits_and_size(

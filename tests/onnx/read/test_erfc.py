@@ -29,7 +29,6 @@ FORMS = {
 
 
 def model(form: str) -> onnx.ModelProto:
-    """x -> MatMul -> the activation -> MatMul -> y."""
     body = f"[first] h = MatMul (x, w0) {FORMS[form]} [second] y = MatMul (act, w1)"
     scalars = {"root": HALF, "negative_root": -HALF, "half": 0.5}
     weights = {name: np.array(value, np.float32) for name, value in scalars.items()}

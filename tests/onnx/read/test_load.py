@@ -79,25 +79,6 @@ def function_model() -> onnx.ModelProto:
     return build([call], {"x": shape}, {"y": shape}, functions=[own], domains=["own"])
 
 
-def old_model() -> onnx.ModelProto:
-    """Opset 9, which has to be raised."""
-    model = mlp()
-    del model.opset_import[:]
-    model.opset_import.append(helper.make_opsetid("", 9))
-    model.ir_version = 4
-    return model
-
-
-def names_taken() -> onnx.ModelProto:
-    """Values that are called as those that quantization adds."""
-    model = mlp()
-    for tensor, name in zip(model.graph.initializer, ("x_quantized", "x_scale"), strict=True):
-        for node in model.graph.node:
-            node.input[:] = [name if i == tensor.name else i for i in node.input]
-        tensor.name = name
-    return model
-
-
 @pytest.mark.parametrize(
     ("make", "recipe"),
     [
@@ -105,10 +86,6 @@ def names_taken() -> onnx.ModelProto:
         (mlp, "float16"),
         (function_model, "int8"),
         (function_model, "int8-block"),
-        (old_model, "int8-per-tensor"),
-        (old_model, "int8-block"),
-        (names_taken, "int8"),
-        (names_taken, "int8-per-tensor"),
     ],
 )
 def test_the_callers_message_is_not_changed(tmp_path: Path, make: Any, recipe: str) -> None:

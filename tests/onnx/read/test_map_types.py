@@ -19,7 +19,6 @@ from octavo.onnx import OnnxTarget, compare, convert_target, inspect, quantize_d
 from octavo.onnx.read.map_types import as_array
 from octavo.recipe import preset
 from octavo.tune import tune
-from tests.cli_support import run as run_command
 from tests.graphs import FLOAT, build, checked, normal, text
 
 STRING, INT64 = TensorProto.STRING, TensorProto.INT64
@@ -159,16 +158,6 @@ def test_dictionaries_are_given(tmp_path: Path) -> None:
     data.write_text("\n".join(map(json.dumps, rows(5))))
     assert quantize_dynamic(path, out, check_inputs=data).verification.runs == 5
     assert compare(path, out, data).runs == 5
-
-
-@pytest.mark.slow
-def test_memory_and_speed_of_what_takes_dictionaries(tmp_path: Path, capsys: Any) -> None:
-    """In processes of their own."""
-    path, out = written("dictionaries", tmp_path), tmp_path / "out.onnx"
-    quantize_dynamic(path, out)
-    assert OnnxTarget(path).peak_memory(None, rows(1)[0]) > 0
-    assert run_command("bench", str(path), str(out), "--seconds", "0.05", "--json") == 0
-    assert "row=map" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

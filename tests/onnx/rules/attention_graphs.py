@@ -106,7 +106,6 @@ def queries_keys_values(seed: int = 7, keys: int = T) -> dict[str, Array]:
 
 
 def converted(model: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path) -> Done:
-    """Converts for target native and runs both."""
     done = convert(model, folder, target="native")
     found = [n for n in done.proto.graph.node if n.domain == "ai.octavo"]
     attentions = [n for n in found if n.op_type == "Attention"]

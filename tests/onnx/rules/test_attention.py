@@ -28,7 +28,6 @@ from tests.graphs import (
     node,
     per_row,
     run,
-    text,
     values,
     weight,
 )
@@ -129,20 +128,6 @@ def test_attributes_are_kept(tmp_path: Path, attributes: dict[str, float]) -> No
     assert_close(run(convert(model, tmp_path).path, feeds)[0], expected, INT8)
 
 
-@pytest.mark.parametrize("name", ["scale", "mask_filter_value"])
-def test_attributes_are_kept_when_fused(tmp_path: Path, name: str) -> None:
-    inputs = {"m": (INT32, (B, S))}
-    attributes = {"unidirectional": 1, name: 0.05 if name == "scale" else -1.0}
-    model = attention(inputs, ["m"], **attributes)
-    feeds = {"x": 3 * values(B, S, H), "m": MASK}
-    done = convert(model, tmp_path, allow_nothing=True)
-    if done.outcome("attention").quantized:
-        assert "QAttention" in done.ops
-    else:
-        assert name in done.outcome("attention").reason
-    assert_near_float(done, model, feeds, PER_TENSOR)
-
-
 FUSED: dict[str, tuple[dict[str, Any], list[str], dict[str, Any], dict[str, Array], str]] = {
     "causal": ({}, [], {"unidirectional": 1}, {}, "causal"),
     "mask[B]": ({"m": (INT32, (B,))}, ["m"], {}, {"m": np.array([S, 4], np.int32)}, "mask"),
@@ -226,36 +211,3 @@ def test_opsets(tmp_path: Path, opset: int) -> None:
     done = convert(model, tmp_path)
     assert done.report.opset == opset
     assert_close(run(done.path, feeds)[0], run(model, feeds)[0], INT8)
-
-
-@pytest.mark.parametrize(
-    ("options", "causal"),  # per row, and fused
-    [
-        ({"cpu": "any"}, 0),
-        ({"cpu": "any"}, 1),
-        ({"weight_type": "QUInt8"}, 0),
-        ({"reduce_range": True}, 1),
-        ({"recipe": "int8-accurate"}, 0),
-        ({"recipe": "int8-per-tensor"}, 1),
-        ({"recipe": "int8-block"}, 0),
-        ({"per_channel": False}, 1),
-    ],
-    ids=str,
-)
-def test_weight_types(tmp_path: Path, causal: int, options: dict[str, Any]) -> None:
-    model = attention({}, [], unidirectional=causal)
-    feeds = {"x": values(B, S, H)}
-    done = convert(model, tmp_path, **options)
-    assert done.outcome("attention").quantized
-    assert_near_float(done, model, feeds, PER_TENSOR)
-
-
-def test_the_standard_operator_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
-    """Attention of opset 23 holds no weights; its inputs are Q, K and V."""
-    shape = f"float[{B}, {HEADS}, {S}, {SIZE}] x"
-    weights = {"w": weight(SIZE, SIZE, spread=False), "k": values(B, HEADS, S, SIZE, seed=3)}
-    body = "q = MatMul (x, w) y = Attention (q, k, x)"
-    model = text(body, shape, weights=weights, opset=23)
-    done = convert(model, tmp_path)
-    assert done.ops.count("Attention") == 1
-    assert_near_float(done, model, {"x": values(B, HEADS, S, SIZE)}, INT8)

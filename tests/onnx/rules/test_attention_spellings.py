@@ -110,7 +110,6 @@ BEHIND = {
 
 
 def read_by(body: str) -> dict[str, str]:
-    """The inputs that `body` reads."""
     words = set(body.replace("(", " ").replace(")", " ").replace(",", " ").split())
     return INPUTS | {name: kind for name, kind in MASKS.items() if name in words}
 

@@ -165,25 +165,6 @@ def test_position_ids_stay_float(tmp_path: Path) -> None:
         convert(model, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"weight_type": "QUInt8"},
-        {"reduce_range": True},
-        {"cpu": "any"},
-        {"recipe": "int8-accurate"},
-        {"recipe": "int8-block"},
-        {"quant_format": "qdq"},
-    ],
-    ids=str,
-)
-def test_weight_types(tmp_path: Path, options: dict[str, Any]) -> None:
-    model, feeds = embed()
-    done = convert(model, tmp_path, **options)
-    assert len(integer_tensors(done)) == 3
-    assert_close(run(done.path, feeds)[0], run(model, feeds)[0], 2 * INT8)
-
-
 def test_the_word_table_may_be_tied_to_the_output_layer(tmp_path: Path) -> None:
     model, feeds = embed()
     model.graph.node.append(node("Gemm", ["flat", "word"], ["logits"], transB=1))

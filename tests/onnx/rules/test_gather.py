@@ -62,7 +62,6 @@ def row_bound(w: Array) -> Array:
 
 
 def stored(done: Converted) -> tuple[Array, Array]:
-    """The integers and the scales in the file."""
     found = {i.name: numpy_helper.to_array(i) for i in done.proto.graph.initializer}
     return found["t_quantized"], found["t_scale"]
 

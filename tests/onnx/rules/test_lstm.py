@@ -51,7 +51,6 @@ def lstm(
     constant: tuple[bool, bool] = (True, True),
     **attributes: Any,
 ) -> tuple[Any, dict[str, Array]]:
-    """The model and inputs for it."""
     kind = np.float16 if dtype == FLOAT16 else np.float32
     gates = 4 * hidden
     arrays = {
@@ -221,45 +220,10 @@ def test_per_unit_scales_beat_one_scale(tmp_path: Path) -> None:
     assert 1.5 * ours <= error(run(theirs.path, feeds)[1], expected)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"cpu": "any"},
-        {"weight_type": "QUInt8"},
-        {"reduce_range": True},
-        {"recipe": "int8-accurate"},
-        {"recipe": "int8-block"},
-        {"recipe": "int8-per-tensor"},
-        {"recipe": "int8-per-tensor", "per_channel": True},
-        {"recipe": "int8-per-tensor", "weight_type": "QUInt8"},
-        {"per_channel": False},
-        {"extra_options": {"WeightSymmetric": False}},
-        {"extra_options": {"WeightSymmetric": False}, "per_channel": False},
-        {"extra_options": {"WeightSymmetric": False}, "recipe": "int8-per-tensor"},
-    ],
-    ids=str,
-)
-def test_weight_types(tmp_path: Path, options: dict[str, Any]) -> None:
-    model, feeds = lstm(directions=2)
-    done = convert(model, tmp_path, **options)
-    assert done.outcome("lstm").quantized
-    assert_near_float(done, model, feeds, 0.1)
-
-
 def test_qdq_leaves_it_float_with_a_reason(tmp_path: Path) -> None:
     model, _ = lstm()
     with pytest.raises(NothingQuantizedError, match="DequantizeLinear in front of an LSTM"):
         convert(model, tmp_path, quant_format="qdq")
-
-
-def test_two_layers_of_one_output(tmp_path: Path) -> None:
-    """Y is read by two nodes and is a graph output."""
-    model, feeds = lstm(outs=("y",))
-    model.graph.node.extend([node("Relu", ["y"], ["a"]), node("Neg", ["y"], ["b"])])
-    for name in "ab":
-        model.graph.output.add().name = name
-        model.graph.output[-1].type.tensor_type.elem_type = FLOAT
-    check(tmp_path, model, feeds)
 
 
 # GRU and RNN have no int8 operator in stock ONNX Runtime: they stay float, and say so.
@@ -287,12 +251,6 @@ def test_stays_float_with_a_reason(tmp_path: Path, op: str, gates: int, recipe: 
     assert f"no int8 {op}" in outcome.reason
     assert outcome.bytes_before == outcome.bytes_after == 4 * gates * HIDDEN * (WIDTH + HIDDEN)
     assert_near_float(done, model, {"x": values(T, B, WIDTH)}, 2 * INT8)
-
-
-@pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("RNN", 1)])
-def test_nothing_else_is_an_error(tmp_path: Path, op: str, gates: int) -> None:
-    with pytest.raises(NothingQuantizedError, match=f"{op}: stock ONNX Runtime has no int8 {op}"):
-        convert(recurrent(op, gates), tmp_path)
 
 
 def test_recipe_float16_halves_a_gru(tmp_path: Path) -> None:

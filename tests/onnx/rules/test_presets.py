@@ -13,7 +13,6 @@ import onnx.reference
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from octavo.errors import OptionError
 from octavo.onnx import session
 from octavo.recipe import Recipe, preset
 from tests.graphs import (
@@ -30,7 +29,6 @@ from tests.graphs import (
 )
 
 V, H, W, T, B = 260, 64, 1056, 7, 3
-INTEGERS = {TensorProto.INT8, TensorProto.UINT8}
 
 
 @cache
@@ -201,17 +199,6 @@ def test_qdq_options(tmp_path: Path, kind: str, channels: bool, opset: int) -> N
     else:
         by_definition = run(done.path, {"x": x}, plain=True)[0]
     assert error(run(done.path, {"x": x})[0], by_definition) <= 0.5 * INT8
-
-
-@pytest.mark.parametrize("recipe", ["int8-block", "float16"])
-@pytest.mark.parametrize(
-    "option", [{"weight_type": "QInt8"}, {"reduce_range": True}, {"per_channel": True}], ids=str
-)
-def test_options_that_a_preset_cannot_take_are_refused(
-    tmp_path: Path, recipe: str, option: dict[str, Any]
-) -> None:
-    with pytest.raises(OptionError, match=recipe):
-        convert(linear(weight(64, 32)), tmp_path, recipe=recipe, **option)
 
 
 def linear(w: Array) -> onnx.ModelProto:

@@ -162,18 +162,6 @@ def test_float16_rows(tmp_path: Path) -> None:
     assert not after[4].any()
 
 
-def test_layers_that_read_one_activation_quantize_it_once(tmp_path: Path) -> None:
-    body = " ".join(f"y{i} = MatMul (x, w{i})" for i in range(3))
-    weights = {f"w{i}": weight(96, N, seed=i) for i in range(3)}
-    model = text(body, "float[4, 96] x", "float[] y0, float[] y1, float[] y2", weights)
-    done = convert(model, tmp_path)
-    assert done.ops.count("QuantizeLinear") == 1
-    assert done.ops.count("MatMulIntegerToFloat") == 3
-    x = {"x": values(4, 96)}
-    for y, floats, w in zip(run(done.path, x), run(model, x), weights.values(), strict=True):
-        assert_close(y, floats, INT8, sizes(w))
-
-
 def test_rows_are_the_last_axis_whatever_came_before(tmp_path: Path) -> None:
     """Rows of a transposed activation are its columns: each has its own scale."""
     w = weight(40, N)

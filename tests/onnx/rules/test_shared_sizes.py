@@ -45,7 +45,6 @@ SHARED = ("one input", "numbers")
 
 
 def two(a: Any, b: Any) -> onnx.ModelProto:
-    """A layer each on inputs `a` and `b`, or both on `a`."""
     nodes = [
         node("MatMul", ["a", "wa"], ["ya"]),
         node("Gelu", ["a" if b == "a" else "b"], ["g"], domain=MS),

@@ -36,7 +36,6 @@ def names(folder: Path) -> list[str]:
 
 
 def places(path: Path) -> dict[str, dict[str, str]]:
-    """Where each external tensor of a model lies."""
     model = onnx.load(path, load_external_data=False)
     return {
         t.name: {e.key: e.value for e in t.external_data}
@@ -137,17 +136,6 @@ def test_strings_stay_in_the_model(out: Path) -> None:
         assert list(run(out, {"x": normal(1, 64)})[1]) == ["word"] * 500
 
 
-def test_a_second_run_appends_nothing(source: Path, out: Path) -> None:
-    sizes = set()
-    for _ in range(2):
-        quantized(source, out, use_external_data_format=True)
-        assert len(names(out.parent)) == 2
-        sizes.add(sum(p.stat().st_size for p in out.parent.iterdir()))
-        onnx.checker.check_model(out)
-        run(out, X)
-    assert max(sizes) - min(sizes) <= 100  # the name of the data file differs in length
-
-
 def test_a_result_is_replaced_by_another_twice(source: Path, out: Path) -> None:
     quantized(source, out, use_external_data_format=True)
     other = mlp(2, 200, seed=9)
@@ -160,25 +148,6 @@ def test_a_result_is_replaced_by_another_twice(source: Path, out: Path) -> None:
     quantized(other, out)
     assert names(out.parent) == ["q.onnx"]
     run(out, {"x": normal(2, 200)})
-
-
-def test_a_foreign_file_beside_the_output_stays(source: Path, out: Path) -> None:
-    foreign = out.parent / "q.onnx.data"
-    foreign.write_bytes(b"not ours")
-    for expected in ("q.onnx.1.data", "q.onnx.2.data"):
-        quantized(source, out, use_external_data_format=True)
-        assert names(out.parent) == sorted(["q.onnx", "q.onnx.data", expected])
-        assert foreign.read_bytes() == b"not ours"
-        run(out, X)
-
-
-def test_a_foreign_model_keeps_its_data_when_it_is_replaced(source: Path, out: Path) -> None:
-    """Its weights may serve another model too; only what Octavo wrote goes."""
-    save(mlp(2, 64), out, external="q.onnx.data")
-    data = (out.parent / "q.onnx.data").read_bytes()
-    quantized(source, out)
-    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
-    assert (out.parent / "q.onnx.data").read_bytes() == data
 
 
 def test_beside_the_input_nothing_of_it_changes(source: Path) -> None:
@@ -320,17 +289,6 @@ def test_models_above_two_gigabytes(tmp_path: Path, external: bool) -> None:
     x = {"x": normal(2, 512), "i": np.array(3)}
     expected = x["x"] @ normal(512, 512)
     assert np.abs(run(out, x)[0] - expected).max() < 0.05 * np.abs(expected).max()
-    empty(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_table_above_two_gigabytes_is_quantized_in_place(tmp_path: Path) -> None:
-    """The default recipe: 2.5 GB of float become 640 MB, more than one file is given."""
-    path, out = tmp_path / "m.onnx", tmp_path / "q.onnx"
-    size = beyond_two_gigabytes(path, external=True)
-    report = quantized(path, out)
-    assert {o.layer.name for o in report.quantized} == {"layer0", "table"}
-    assert size // 4 < (tmp_path / "q.onnx.data").stat().st_size < size // 4 + (1 << 20)
     empty(tmp_path)
 
 
