@@ -97,11 +97,12 @@ def in_this_process(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def shorten_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let pages and searches measure for a moment, in this process."""
+    """Let pages and searches measure for a moment, in this process, and draw no pictures."""
     monkeypatch.setattr(evidence, "SECONDS", 0.1)
     monkeypatch.setattr("octavo.tune.contest.SECONDS", 0.2)
     monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1_234_567)
     monkeypatch.setattr("octavo.onnx.bench.call", in_this_process)
+    monkeypatch.setattr("octavo.report.html.pictures.what_is_wrong", lambda module: "time")
 
 
 def write_module(monkeypatch: pytest.MonkeyPatch, name: str, source: str) -> None:

@@ -25,6 +25,7 @@ from octavo.cli.options import shape_of
 from octavo.errors import OptionError, OutputError
 from octavo.recipe import load_recipe
 from octavo.results.benchmark import Pair, Timed
+from octavo.results.evidence import Evidence
 from octavo.tune import tune
 from octavo.tune.runners import InProcess
 from tests import graphs
@@ -145,8 +146,10 @@ def test_the_file_as_people_have_it_works_as_it_stands(
 
 
 def test_the_bad_layer_alone_is_changed_and_the_recipe_gives_the_same_model(
-    folder: Path, capfd: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    measured = Evidence(notes=("measured for the page",))
+    monkeypatch.setattr("octavo.cli.evidence.evidence", lambda *_, **__: measured)
     alone = ("--workers", "1", "--json")
     files = ("-o", "best.onnx", "--recipe-out", "best.yaml", "--report", "best.html")
     assert run(*BY_EVALUATE, *files, "--recipe", "int8", "--workspace", "work", *alone) == 0
@@ -162,7 +165,8 @@ def test_the_bad_layer_alone_is_changed_and_the_recipe_gives_the_same_model(
     assert run("quantize", "model.onnx", "--recipe", "best.yaml", "-o", "again.onnx") == 0
     best, again = (graphs.run(Path(f"{n}.onnx"), {"x": normal(9, 32)}) for n in ("best", "again"))
     np.testing.assert_array_equal(best[0], again[0])
-    assert "layer1" in (folder / "best.html").read_text()
+    page = (folder / "best.html").read_text()
+    assert "layer1" in page and measured.notes[0] in page
     history = map(json.loads, lines(folder / "work/history.jsonl"))
     tried = [line["value"]["index"] for line in history if line["kind"] == "trial"]
     assert tried == [trial["index"] for trial in result["trials"]]

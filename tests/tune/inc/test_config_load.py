@@ -266,7 +266,7 @@ def tuning(tmp_path: Path, text: str) -> Config:
         ),
         (
             "onnxrt_qdq",
-            f"{DYNAMIC}tuning: {{objective: footprint, multi_objectives: {{objective: modelsize}}}}",
+            DYNAMIC + "tuning: {objective: footprint, multi_objectives: {objective: modelsize}}",
             *(
                 "objectives",
                 (("modelsize", 1.0, None),),
