@@ -88,7 +88,6 @@ class Fields:
 
 
 def _steps(x: np.ndarray) -> tuple[int, int, int]:
-    """Of batch, row and head, in elements."""
     batch, head, row, _ = (stride // x.itemsize for stride in x.strides)
     return batch, row, head
 
@@ -103,7 +102,6 @@ def _over(x: np.ndarray | None, shape: tuple[int, ...]) -> tuple[int, tuple[int,
 def random(
     *sizes: int, kv_heads: int | None = None, value_depth: int | None = None, **fields: Any
 ) -> Fields:
-    """Of batch, heads, queries, keys and depth."""
     b, h, s, t, d = sizes
     g, e = kv_heads or h, value_depth or d
     r = np.random.default_rng([*sizes, g, e])

@@ -48,7 +48,6 @@ class Place:
         self._whole: list[tuple[np.ndarray, np.ndarray]] = []
 
     def bytes(self, count: int, alignment: int = 1) -> np.ndarray:
-        """New memory, filled with GAP."""
         if self.where == "anywhere":
             return kernels.aligned(count, max(alignment, 64))
         room = -(-count // PAGE) * PAGE
@@ -61,7 +60,6 @@ class Place:
         return np.frombuffer(memory, np.uint8, count, first)
 
     def copy(self, array: np.ndarray, alignment: int = 0) -> np.ndarray:
-        """`array` there, without gaps."""
         to = self.bytes(array.nbytes, alignment or array.itemsize).view(array.dtype)
         to = to.reshape(array.shape)
         to[...] = array
@@ -167,7 +165,6 @@ def integers_case(group: int, m: int, k: int, n: int, place: Place) -> Outputs:
 
 
 def weights() -> Iterator[Case]:
-    """Float weights to integers, as they lie and packed, by symmetric grids and affine ones."""
     for symmetric, (_, k, n) in itertools.product((True, False), shapes()):
         grid = Grid.of(QType.INT8, symmetric=symmetric)
         yield f"{symmetric=} K={k} N={n}", partial(weights_case, grid, (n, k))
@@ -312,7 +309,6 @@ def recurrent_case(
 
 
 def _cube(rows: np.ndarray, steps: int, batch: int) -> np.ndarray:
-    """[steps, batch, width] of rows with gaps, where they lie."""
     row, one = rows.strides
     shape = (steps, batch, rows.shape[1])
     return np.lib.stride_tricks.as_strided(rows, shape, (row * batch, row, one))
@@ -352,7 +348,6 @@ def attention_case(sizes: tuple[int, ...], over: str, place: Place) -> Outputs:
 
 
 def block_kernels() -> Iterator[Case]:
-    """Norms with residuals, rotary positions, gated layers."""
     for rows, width in itertools.product((1, 3, 17), (2, 14, 16, 18, 34, 64, 100)):
         yield f"{rows=} {width=}", partial(block_case, rows, width)
 
@@ -380,7 +375,6 @@ def block_case(rows: int, width: int, place: Place) -> Outputs:
 
 
 def one_byte_too_far(place: Place) -> Outputs:
-    """Shows that such a read ends the process."""
     address = place.bytes(100).ctypes.data
     ctypes.string_at(address + (-1 if place.where == "behind" else 0), 101)
     return []

@@ -75,7 +75,6 @@ class Layer:
     activation: str = "none"
 
     def sums(self, q: np.ndarray, zero_point: np.ndarray) -> list[np.ndarray]:
-        """The exact integer sums of each section, int64 [M, N]."""
         w = self.q.astype(np.int64) - (0 if self.zero is None else self.zero[:, None])
         found = []
         for g, part in enumerate(sections(q.shape[1], self.group)):
@@ -110,7 +109,6 @@ class Layer:
 
 
 def _float32_range(x: np.ndarray) -> np.ndarray:
-    """Infinity where float32 has nothing as large."""
     return np.where(np.abs(x) > np.finfo(np.float32).max, np.copysign(np.inf, x), x)
 
 

@@ -13,7 +13,6 @@ from tests.core.statement import assert_same_bits
 
 @contextmanager
 def table(name: str) -> Iterator[None]:
-    """Within it kernels are those of the table `name`."""
     before = kernels.isa()
     kernels.use_isa(name)
     try:
@@ -23,7 +22,6 @@ def table(name: str) -> Iterator[None]:
 
 
 def on_reference(call: Callable[[], Any]) -> Any:
-    """Return what `call` gives with the scalar kernels."""
     with table("reference"):
         return call()
 

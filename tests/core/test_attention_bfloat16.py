@@ -27,7 +27,6 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 
 def columns(x: Fields) -> int:
-    """Queries of all heads that share keys."""
     return x.q.shape[2] * x.q.shape[1] // x.k.shape[1]
 
 

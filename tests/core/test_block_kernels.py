@@ -144,7 +144,6 @@ def gated(first: Linear, word: str, second: Linear, x: Array, threads: int = 1) 
 @pytest.mark.parametrize("group", [0, 128])
 @pytest.mark.parametrize("rows,k,n", [(1, 64, 48), (1, 200, 33), (5, 129, 100), (70, 300, 300)])
 def test_gated_layers(word: str, group: int, rows: int, k: int, n: int) -> None:
-    """The product of two layers' outputs, bit for bit."""
     x = draw(rows, k)
     first, second = (
         Linear.from_float(draw(n, k) * factor / k**0.5, draw(n), group) for factor in (1, 2)

@@ -338,7 +338,6 @@ SHORT = PackedFilters(LAYER.filters.packed, W.shape, 1, LAYER.filters.scale[:2])
         (ValueError, r"x: needs shape \[N, 2, H, W\]", lambda: LAYER(X[:, :1])),
         (ValueError, r"x: .* \(5, 2\), smaller than .* \(3, 3\)", lambda: LAYER(X[..., :2])),
         (TypeError, "x: needs float32, not float16", lambda: LAYER(X.astype(np.float16))),
-        (TypeError, "x: needs float32", lambda: LAYER(X.astype(np.float64))),
         (ValueError, "threads: -1", lambda: LAYER(X, threads=-1)),
         (ValueError, "out: needs shape", lambda: LAYER(X, out=np.empty((1, 4, 3, 2), np.float32))),
         (
@@ -353,11 +352,7 @@ SHORT = PackedFilters(LAYER.filters.packed, W.shape, 1, LAYER.filters.scale[:2])
         (ValueError, "packed needs", lambda: Conv2d(FEW, LAYER.window)),
         (ValueError, "one element an output channel", lambda: Conv2d(SHORT, LAYER.window)),
         (TypeError, "q: needs int8", lambda: pack_filters(W)),
-        (
-            MemoryError,
-            "bad_alloc|memory",
-            lambda: Conv2d.from_float(W, padding=2**31 - 1, stride=2**31 - 1)(X),
-        ),
+        (MemoryError, "alloc|memory", lambda: Conv2d.from_float(W, padding=LARGE, stride=LARGE)(X)),
     ],
 )
 def test_calls_that_do_not_fit(error: type[Exception], named: str, call: Any) -> None:

@@ -43,7 +43,6 @@ def _plain_errors(w: Float32, bits: int, group: int, weights: Float32) -> npt.ND
 
 
 def _errors(w: Float32, held: GroupedWeight, weights: Float32) -> npt.NDArray[np.float64]:
-    """By group, of the weight as it is stored."""
     off = np.square(w - held.dequantize().astype(np.float64)) * weights
     group = held.format.group
     return np.stack(

@@ -197,7 +197,6 @@ def test_rows_of_16_bits(group: int, dtype: Any) -> None:
 
 
 def strided_inputs(x: np.ndarray) -> dict[str, np.ndarray]:
-    """`x` [6, K] in memory of every kind."""
     m, k = x.shape
     found = {
         "byte-aligned": np.empty(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape),

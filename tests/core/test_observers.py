@@ -54,7 +54,6 @@ def numbers(observer: Observer) -> tuple[list[float], list[float]]:
 
 
 def ramp(n: int) -> np.ndarray:
-    """`n` values spread evenly over -1..1."""
     return ((np.arange(n) * 7919 % 10007 - 5003) / 5003).astype(np.float32)
 
 

@@ -43,7 +43,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @says_progress
 def work(seconds: float, *, progress: Progress | None = None) -> Progress:
-    """Says two stages."""
     assert progress is not None
     progress("reading", 0, 1)
     progress("quantizing", 3, 1200)

@@ -17,7 +17,6 @@ both_groupings = pytest.mark.parametrize("group", [0, 128], ids=["rows", "groups
 
 
 def sizes() -> np.ndarray:
-    """From subnormal to the greatest."""
     unit = random_rows(1, 200)[0] / np.float32(1000)
     unit[::7] = 0
     x: np.ndarray = unit.astype(np.float64) * 10.0 ** np.arange(-46, 39)[:, None]

@@ -47,7 +47,6 @@ def observed(w: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_sums(w: np.ndarray, got: QuantizedWeight) -> None:
-    """`signal` and `noise` within 1e-5 of float64 sums."""
     exact = w.astype(np.float64)
     noise = exact - got.qparams.dequantize(got.q).astype(np.float64)
     assert got.signal == pytest.approx(float((exact**2).sum()), rel=1e-5, abs=0)
@@ -55,7 +54,6 @@ def check_sums(w: np.ndarray, got: QuantizedWeight) -> None:
 
 
 def check(w: np.ndarray, grid: Grid, got: QuantizedWeight, want: QParams) -> None:
-    """The integers, scales and sums that follow from `want`."""
     assert (got.q.shape, got.q.dtype) == (w.shape, grid.dtype)
     assert got.qparams.axis == want.axis
     assert got.qparams.scale.tolist() == want.scale.tolist()

@@ -46,7 +46,6 @@ def network(shape: Shape, **more: Any) -> Recurrent:
 
 
 def call(net: Recurrent, x: Any, h0: Any = None, c0: Any = None, **more: Any) -> tuple[Any, ...]:
-    """(y, h, c); c is None but for an LSTM."""
     if isinstance(net, Lstm):
         return net(x, h0, c0, **more)
     assert isinstance(net, Gru | Rnn)

@@ -88,7 +88,6 @@ def assert_runs_in_graphs(
 
 
 def assert_threads_do_not_matter(layer: Any, *inputs: Any) -> None:
-    """One thread and two give the same bits."""
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)

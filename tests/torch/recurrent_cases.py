@@ -56,7 +56,6 @@ CLOSE = 3e-6
 
 
 def float_stack(kind: str, inputs: int = 13, hidden: int = 21, **options: Any) -> Any:
-    """nn.LSTM and the like, in eval mode, with weights as PyTorch draws them."""
     torch.manual_seed(hidden)
     if kind in ("tanh", "relu"):
         options["nonlinearity"] = kind
@@ -81,18 +80,15 @@ def numbers(*shape: int, seed: int = 1, size: float = 1.0) -> Tensor:
 
 
 def states(kind: str, *shape: int) -> Any:
-    """What goes into `hx`."""
     h = numbers(*shape, seed=2, size=0.5)
     return (h, numbers(*shape, seed=3)) if kind == "lstm" else h
 
 
 def parts(hx: Any) -> tuple[Tensor, ...]:
-    """(h, c) or (h,)."""
     return hx if isinstance(hx, tuple) else (hx,)
 
 
 def mapped(call: Any, hx: Any) -> Any:
-    """`call` of each tensor in `hx`."""
     return tuple(call(t) for t in hx) if isinstance(hx, tuple) else call(hx)
 
 

@@ -53,8 +53,6 @@ class Stateful(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A stack of LSTM layers of which one may stay float."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lstm = nn.LSTM(24, 40, num_layers=3, bidirectional=True, dropout=0.5)
@@ -66,8 +64,6 @@ class Recurrent(nn.Module):
 
 
 class Cells(nn.Module):
-    """One step of each cell."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lstm, self.gru, self.rnn = nn.LSTMCell(8, 16), nn.GRUCell(16, 8), nn.RNNCell(8, 4)

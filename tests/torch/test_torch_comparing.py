@@ -252,7 +252,6 @@ def masked(m: Any, x: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
 
 
 def of_features(m: Any, features: dict[str, Tensor], x: None = None) -> dict[str, Tensor]:
-    """As a model of sentence-transformers, which takes a mapping."""
     return masked(m, features["x"], features["attention_mask"])
 
 

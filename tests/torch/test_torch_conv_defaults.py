@@ -21,7 +21,6 @@ def conv(inputs: int = 64, outputs: int = 64, kernel: int = 3, groups: int = 1) 
 
 
 def left_float(model: nn.Module, recipe: str = "int8") -> dict[str, str]:
-    """The reasons of the convolutions that are float, by name."""
     found = inspect(model, recipe).decisions
     return {
         d.layer.name: d.reason for d in found if d.layer.kind is Kind.CONV and d.scheme.is_float

@@ -156,7 +156,6 @@ def whole_call(m: Any, x: Tensor, vector: Tensor, small: Tensor) -> tuple[Tensor
 
 @pytest.fixture(scope="module")
 def forms() -> Any:
-    """Everything that a file of linear layers may hold."""
     tied, again = nn.Linear(32, 32), nn.Linear(32, 32)
     again.weight = tied.weight
     attention = nn.MultiheadAttention(32, 4, batch_first=True)
@@ -203,7 +202,6 @@ def test_what_the_file_holds_otherwise_is_noted(forms_exported: Exported) -> Non
 
 
 def test_query_key_and_value_are_one_product(tmp_path: Path) -> None:
-    """Not a bit of the outputs changes."""
     model = quantize_dynamic(filled(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)).eval())
     x = seeded(2, 5, 32)
     paths = [tmp_path / name for name in ("together.onnx", "apart.onnx")]

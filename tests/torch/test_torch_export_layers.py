@@ -53,12 +53,10 @@ def exported(model: nn.Module, args: tuple[Tensor, ...], path: Path, **options: 
 
 
 def ours(path: Path) -> list[str]:
-    """The operators of domain ai.octavo, in the order of the file."""
     return [n.op_type for n in onnx.load(path).graph.node if n.domain == "ai.octavo"]
 
 
 def assert_same_bits(model: nn.Module, args: tuple[Tensor, ...], path: Path) -> None:
-    """The file at `path` computes what `model` does, bit for bit."""
     expected = [t.contiguous().numpy() for t in tree_flatten(model(*args))[0]]
     for y, e in zip(run(path, *args), expected, strict=True):
         assert (y.dtype, y.shape, y.tobytes()) == (e.dtype, e.shape, e.tobytes())
@@ -199,7 +197,6 @@ INPUTS, HIDDEN, STEPS, BATCH = 20, 24, 9, 3
 
 
 def recurrent(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """A float model and its inputs."""
     make, options, with_state = OPTIONS[name]
 
     def with_lstm_states(m: Any, x: Tensor, h: Tensor, c: Tensor) -> Any:
@@ -320,8 +317,6 @@ def test_cells(dtype: Any, bound: float, tmp_path: Path) -> None:
 
 
 def everything() -> nn.Module:
-    """A layer of each kind in one network."""
-
     def forward(m: Any, i: Tensor) -> Tensor:
         x = m.line(m.table(i).transpose(1, 2)).transpose(1, 2)
         return m.out(torch.relu(m.lstm(m.gru(m.encoder(x))[0])[0]))  # type: ignore[no-any-return]

@@ -193,8 +193,6 @@ def test_sizes_that_vary_and_outputs_that_nothing_reads(tmp_path: Path) -> None:
 
 
 def branches() -> nn.Module:
-    """A layer of each kind, half of them in each branch."""
-
     def forward(m: Any, x: Tensor, i: Tensor) -> Any:
         def yes(x: Tensor, i: Tensor) -> Any:
             return torch.relu(m.first(x)) + m.table(i)
@@ -233,7 +231,6 @@ def layers() -> nn.Module:
 
 
 def digests(path: Path) -> list[tuple[str, list[int]]]:
-    """The checksums of the weights of each node."""
     found = []
     for node in onnx.load(path).graph.node:
         said = {a.name: a.i for a in node.attribute if a.name.endswith("checksum")}

@@ -18,13 +18,10 @@ from octavo.torch.layers.linear import QuantizedLinear
 
 
 def having(name: str, base: type = nn.Linear, **own: Any) -> Any:
-    """A subclass with something of its own."""
     return type(name, (base,), {"__module__": __name__, **own})
 
 
 def holding(name: str, hold: Any) -> Any:
-    """A subclass that is made with something more."""
-
     def init(self: Any, *sizes: int) -> None:
         nn.Linear.__init__(self, *sizes)
         hold(self)

@@ -51,5 +51,4 @@ def speech() -> nn.Module:
 
 
 def wide() -> nn.Module:
-    """20 MB of weights."""
     return mlp(16, 2048, 2560, 4)

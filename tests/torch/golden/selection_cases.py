@@ -61,8 +61,6 @@ def _of_class(value: Any, spec: Any) -> tuple[nn.Module, dict[str, Any]]:
 
 
 class Shared(nn.Module):
-    """One layer in two places."""
-
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)

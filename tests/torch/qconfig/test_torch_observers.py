@@ -222,7 +222,6 @@ def test_the_range_is_there_to_read_and_to_forget(kind: type) -> None:
 
 
 def through_its_state(observer: Any) -> Any:
-    """A new one that has loaded what was saved."""
     file = io.BytesIO()
     torch.save(observer.state_dict(), file)
     file.seek(0)

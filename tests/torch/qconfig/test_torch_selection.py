@@ -202,7 +202,6 @@ class _Stepped(nn.Linear):
 
 
 def subclass(base: type, name: str) -> Any:
-    """A subclass of `base` with a method of its own."""
     return type("Own", (base,), {name: lambda self, *args: -getattr(base, name)(self, *args)})
 
 
