@@ -36,16 +36,23 @@ def differences(
     return different
 
 
-def record(pattern: str, found: Found, skipped: Mapping[str, str]) -> None:
-    """Rewrites the lines of what was run; what `pattern` leaves out and what was skipped stays."""
+def record(pattern: str, found: Found, skipped: Mapping[str, str], *, gone: bool = False) -> None:
+    """Rewrites the lines of what was run; what `pattern` leaves out and what was skipped stays.
+
+    With `gone` drops the lines of forms that are no more, and changes nothing else.
+    """
     for group, cases in found.items():
+        before, now = kept.read(group), kept.lines(cases)
         stays = {
             form: facts
-            for form, facts in kept.read(group).items()
+            for form, facts in before.items()
             if f"{group}/{case_of(form)}" in skipped
             or not corpus.fits(pattern, group, case_of(form))
+            or (gone and form in now)
         }
-        kept.write(group, {**stays, **kept.lines(cases)})
+        kept.write(group, stays if gone else {**stays, **now})
+    if gone:
+        return
     (kept.FOLDER / "about.json").write_text(json.dumps(kept.about(), indent=1) + "\n")
 
 
@@ -78,6 +85,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write all facts, as JSON")
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="compare with saved facts")
     parser.add_argument("--record", action="store_true", help="write the record anew")
+    gone = "with --record: only drop the lines of what is no more, as on another processor"
+    parser.add_argument("--gone", action="store_true", help=gone)
     given = parser.parse_args(argv)
     if given.show:
         show(*given.show[:2])
@@ -92,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
         for group, cases in found.items():
             kept.write(group, kept.forms(cases), given.save)
     elif given.record:
-        record(given.only, found, skipped)
+        record(given.only, found, skipped, gone=given.gone)
         different = [
             Difference(f"{group}/{case}", "broken", None, facts["broken"])
             for group, cases in found.items()

@@ -23,7 +23,7 @@ from tests.golden.facts import Facts
 
 Case = Callable[[Path], Facts]
 ONNX = ("attention", "conv", "fusions", "linear", "options", "recurrent", "structure", "tables")
-GROUPS = ("cli", *(f"onnx_{n}" for n in ONNX), "torch_layers", "torch_models", "tuning", "zoo")
+GROUPS = ("cli", *(f"onnx_{n}" for n in ONNX), "torch_layers", "torch_models", "zoo")
 AT_ONCE = 6  # cases that one process runs before it asks for more
 # One thread: PyTorch's own float layers sum in another order with two (Octavo's do not).
 SETTINGS = {

@@ -126,42 +126,55 @@ def attention(
     else:
         for name in "qkv":
             g.linear(of, name, WIDTH, bias=bias)
-    for name in "qkv":
-        g("Reshape", [name, split], f"{name}4")
-    g("Transpose", "q4", "qt", perm=[0, 2, 1, 3])
-    g("Transpose", "v4", "vt", perm=[0, 2, 1, 3])
-    if keys == "twice":
-        g("Transpose", "k4", "k5", perm=[0, 2, 1, 3])
-        g("Transpose", "k5", "kt", perm=[0, 1, 3, 2])
-    else:
-        g("Transpose", "k4", "kt", perm=[0, 2, 3, 1])
-    if scores == "both":
-        g("Mul", "qt half", "qs")
-        g("Mul", "kt half", "ks")
-        last = g("MatMul", "qs ks", "s")
-    elif scores == "query":
-        g("Mul", "qt factor", "qs")
-        last = g("MatMul", "qs kt", "s")
-    else:
-        g("MatMul", "qt kt", "qk")
-        spelt = {
-            "factor": ("Mul", "qk factor"),
-            "divisor": ("Div", "qk root"),
-            "factor first": ("Mul", "factor qk"),
-            "relu": ("Relu", "qk"),
-            "none": ("Identity", "qk"),
-        }
-        last = g(*spelt[scores], "s")
-    last = masked(g, last, mask)
-    g("Softmax", [last], "p", axis=softmax_axis)
-    g("MatMul", "p vt", "o4")
-    g("Transpose", "o4", "ot", perm=[0, 2, 1, 3])
-    g("Reshape", ["ot", joined], "o3")
+    attend(g, split, joined, scores, mask, keys=keys, axis=softmax_axis)
     g.linear("o3", "out", WIDTH, bias=bias, out="y")
     g.output("y", ["batch", "length", WIDTH] if stated else None)
     for name in extra:
         g.output(name)
     return g.model()
+
+
+def attend(
+    g: Block,
+    split: str,
+    joined: str,
+    scores: str,
+    mask: str,
+    *,
+    keys: str = "once",
+    axis: int = -1,
+    t: str = "",
+) -> None:
+    """From q, k and v to o3, all with `t` behind their names; the mask "mask" is there already."""
+    for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        g("Reshape", [f"{name}{t}", split], f"{name}4{t}")
+        if name == "k" and keys == "twice":
+            g("Transpose", [f"k4{t}"], f"k5{t}", perm=[0, 2, 1, 3])
+            g("Transpose", [f"k5{t}"], f"kt{t}", perm=[0, 1, 3, 2])
+        else:
+            g("Transpose", [f"{name}4{t}"], f"{name}t{t}", perm=perm)
+    if scores == "both":
+        g("Mul", [f"qt{t}", "half"], f"qs{t}")
+        g("Mul", [f"kt{t}", "half"], f"ks{t}")
+        last = g("MatMul", [f"qs{t}", f"ks{t}"], f"s{t}")
+    elif scores == "query":
+        g("Mul", [f"qt{t}", "factor"], f"qs{t}")
+        last = g("MatMul", [f"qs{t}", f"kt{t}"], f"s{t}")
+    else:
+        g("MatMul", [f"qt{t}", f"kt{t}"], f"qk{t}")
+        spelt = {
+            "factor": ("Mul", [f"qk{t}", "factor"]),
+            "divisor": ("Div", [f"qk{t}", "root"]),
+            "factor first": ("Mul", ["factor", f"qk{t}"]),
+            "relu": ("Relu", [f"qk{t}"]),
+            "none": ("Identity", [f"qk{t}"]),
+        }
+        last = g(*spelt[scores], f"s{t}")
+    last = g("Add", [last, mask], f"logits{t}") if mask == "mask" else masked(g, last, mask)
+    g("Softmax", [last], f"p{t}", axis=axis)
+    g("MatMul", [f"p{t}", f"vt{t}"], f"o4{t}")
+    g("Transpose", [f"o4{t}"], f"ot{t}", perm=[0, 2, 1, 3])
+    g("Reshape", [f"ot{t}", joined], f"o3{t}")
 
 
 def padding() -> Any:
@@ -279,7 +292,6 @@ def encoder(
     """Encoder blocks with residuals and layer norms."""
     g = Block(opset)
     x = "x"
-    bias = ""
     for i in range(layers):
         t = f"_{i}"
         h = layer_norm(g, x, f"n0{t}", norm) if before else x
@@ -290,20 +302,7 @@ def encoder(
         else:
             for name in "qkv":
                 g.linear(h, f"{name}{t}", WIDTH)
-        for name, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
-            g("Reshape", [f"{name}{t}", split], f"{name}4{t}")
-            g("Transpose", [f"{name}4{t}"], f"{name}t{t}", perm=list(perm))
-        g("MatMul", [f"qt{t}", f"kt{t}"], f"qk{t}")
-        last = g("Div", [f"qk{t}", "root"], f"s{t}")
-        if i == 0:
-            last = masked(g, last, mask)
-            bias = "mask"
-        elif mask:
-            last = g("Add", [last, bias], f"logits{t}")
-        g("Softmax", [last], f"p{t}", axis=-1)
-        g("MatMul", [f"p{t}", f"vt{t}"], f"o4{t}")
-        g("Transpose", [f"o4{t}"], f"ot{t}", perm=[0, 2, 1, 3])
-        g("Reshape", [f"ot{t}", joined], f"o3{t}")
+        attend(g, split, joined, "divisor", "mask" if i and mask else mask, t=t)
         g.linear(f"o3{t}", f"out{t}", WIDTH)
         x = g("Add", [f"out{t}", x], f"r0{t}")
         if not before:
@@ -446,5 +445,5 @@ CASES: dict[str, Case] = {
     "attention": case(lambda: attention(bias="last", mask="given"), tuple(FORMS)),
     "encoder": case(encoder, tuple(FORMS)),
     "fused": case(fused_attention, tuple(FORMS)),
-    **spread(MODELS, 2),
+    **spread(MODELS),
 }

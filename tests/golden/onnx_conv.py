@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.golden.corpus import Case
 from tests.golden.graphs import Graph, Model, normal
-from tests.golden.onnx_runs import FORMS, TURNS, case, spread
+from tests.golden.onnx_runs import FORMS, MAIN, TURNS, case, spread
 
 ASKED: dict[str, Any] = {"op_types_to_quantize": ["Conv"]}
 """Convolutions are float by most recipes."""
@@ -136,7 +136,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 ALL_TURNS = (*TURNS, ("per-tensor", "native"))
 CASES: dict[str, Case] = {
     "conv": case(conv, tuple(FORMS), ALL_TURNS, **ASKED),
-    "as recipes have it": case(two, tuple(FORMS)),
-    "two": case(two, tuple(FORMS), ALL_TURNS, **ASKED),
-    **spread(MODELS, 2, turns=ALL_TURNS, **ASKED),
+    "as recipes have it": case(two),
+    "two": case(two, (*MAIN, "per-tensor"), ALL_TURNS, **ASKED),
+    **spread(MODELS, **ASKED),
 }

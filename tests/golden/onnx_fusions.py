@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.golden.corpus import Case
 from tests.golden.graphs import MS, Graph, Model, Step, normal, step
-from tests.golden.onnx_runs import FORMS, case, spread
+from tests.golden.onnx_runs import spread
 
 K, N = 48, 40
 ROOT, HALF_ROOT, TANH = 2**0.5, 0.5**0.5, (2 / np.pi) ** 0.5
@@ -251,7 +251,4 @@ MODELS: dict[str, Callable[[], Model]] = {
     "act gelu div, opset 23": lambda: activated("gelu div", opset=23),
     **{kind: (lambda kind=kind: around(kind)) for kind in AROUND},
 }
-CASES: dict[str, Case] = {
-    "gelu": case(lambda: activated("gelu div"), tuple(FORMS)),
-    **spread(MODELS, 2),
-}
+CASES: dict[str, Case] = spread(MODELS)

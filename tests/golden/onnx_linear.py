@@ -234,12 +234,12 @@ MODELS: dict[str, Make] = {
         f"numbers {w}": (lambda w=w: special(w))
         for w in ("zeros", "huge", "tiny", "one", "positive", "nan input")
     },
+    "matmul": lambda: matmul((5, 32), (32, 40)),
 }
 
 CASES: dict[str, Case] = {
     "mlp": case(lambda: mlp(3), tuple(FORMS)),
     "wide": case(wide, tuple(FORMS)),
-    "matmul": case(lambda: matmul((5, 32), (32, 40)), tuple(FORMS)),
     "asked products": asked_products,
     **spread(MODELS, 4),
 }

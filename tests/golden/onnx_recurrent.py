@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.golden.corpus import Case
 from tests.golden.graphs import I32, Graph, Model, normal
-from tests.golden.onnx_runs import FORMS, MAIN, case, others
+from tests.golden.onnx_runs import FORMS, TURNS, case, spread
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -151,7 +151,12 @@ FLOATING = ("portable", "float16", "qdq", "block")
 CASES: dict[str, Case] = {}
 for _op, _own in OWN.items():
     CASES[_op.lower()] = case(partial(layer, _op), tuple(FORMS))
-    for _i, (_name, _options) in enumerate({**VARIANTS, **_own}.items()):
-        _some = ("native", NATIVE[_i % len(NATIVE)], FLOATING[_i % len(FLOATING)])
-        _forms = (*MAIN, *others(_i, 2)) if _op == "LSTM" else _some
-        CASES[f"{_op.lower()} {_name}"] = case(partial(layer, _op, **_options), _forms)
+CASES |= spread(
+    {f"lstm {n}": partial(layer, "LSTM", **v) for n, v in {**VARIANTS, **OWN["LSTM"]}.items()}
+)
+for _first, _op in enumerate(("GRU", "RNN")):  # each with every second of what all have
+    for _i, (_name, _options) in enumerate({**VARIANTS, **OWN[_op]}.items()):
+        if _name in OWN[_op] or _i % 2 == _first:
+            _some = ("native", NATIVE[_i % len(NATIVE)], FLOATING[_i % len(FLOATING)])
+            _case = case(partial(layer, _op, **_options), _some, TURNS[1:])
+            CASES[f"{_op.lower()} {_name}"] = _case

@@ -116,14 +116,18 @@ def case(
     return run
 
 
-def spread(models: Mapping[str, Callable[[], Model]], count: int, **more: Any) -> dict[str, Case]:
-    """Cases in the main forms and `count` others, different ones for neighbours."""
+def spread(
+    models: Mapping[str, Callable[[], Model]],
+    step: int = 2,
+    **more: Any,
+) -> dict[str, Case]:
+    """Cases in the main forms and another, half of them converted; neighbours differ in both."""
     return {
-        name: case(make, (*MAIN, *others(i, count)), **more)
+        name: case(make, (*MAIN, other(step * i)), TURNS[i % 4 : i % 4 + 1], **more)
         for i, (name, make) in enumerate(models.items())
     }
 
 
-def others(i: int, count: int) -> tuple[str, ...]:
-    """Some of the forms that are not the main ones."""
-    return tuple(OTHERS[(i * count + j) % len(OTHERS)] for j in range(count))
+def other(i: int) -> str:
+    """A form that is not one of the main ones."""
+    return OTHERS[i % len(OTHERS)]

@@ -103,6 +103,16 @@ def test_check_and_record(
     assert check.main(["--jobs", "1"]) == 0
 
 
+def test_what_is_gone_is_dropped_and_the_rest_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {name: fact for name, fact in FACTS.items() if not name.startswith("block")}
+    given(monkeypatch, facts | {"exit": 1, "new: ops": "Add"})
+    assert check.main(["--jobs", "1", "--record", "--gone"]) == 0
+    assert kept.read("toy") == {form: line for form, line in LINES.items() if form != "one: block"}
+    assert not (folder / "about.json").exists()
+
+
 def test_two_runs_are_compared_fact_by_fact(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +151,7 @@ def test_texts_have_no_places_and_times() -> None:
 
 def test_the_record_is_small_and_whole() -> None:
     files = sorted(kept.FOLDER.glob("*.json"))
-    assert sum(len(path.read_text().splitlines()) for path in files) < 4_000
+    assert sum(len(path.read_text().splitlines()) for path in files) < 3_000
     assert {path.stem for path in files} == {*corpus.GROUPS, "about"}
 
 
