@@ -7,28 +7,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-import transformers
-from onnx import TensorProto, helper, numpy_helper
 from torch import nn
+
+from tests.graphs import text
+from tests.models import transformer
 
 TOKENS, WIDTH, UNITS = 24, 64, 32
 
 
 def ids() -> np.ndarray:
     return np.arange(10, dtype=np.int64).reshape(2, 5) * 2
-
-
-def _nodes() -> list[onnx.NodeProto]:
-    return [
-        helper.make_node("Gather", ["table", "ids"], ["rows"], name="embedding"),
-        helper.make_node("MatMul", ["rows", "w"], ["product"], name="dense"),
-        helper.make_node("Add", ["product", "b"], ["sum"]),
-        helper.make_node("Relu", ["sum"], ["dense"]),
-        helper.make_node("Transpose", ["dense"], ["steps"], perm=[1, 0, 2]),
-        helper.make_node("LSTM", ["steps", "W", "R"], ["all"], name="lstm", hidden_size=UNITS),
-        helper.make_node("Squeeze", ["all", "axis"], ["states"]),
-        helper.make_node("MatMul", ["states", "out"], ["y"], name="classifier"),
-    ]
 
 
 def graph() -> onnx.ModelProto:
@@ -43,16 +31,13 @@ def graph() -> onnx.ModelProto:
         "out": (UNITS, WIDTH),
     }
     arrays = {k: (random.normal(size=s) / 8).astype(np.float32) for k, s in shapes.items()}
+    body = f"""
+        [embedding] rows = Gather (table, ids) [dense] product = MatMul (rows, w)
+        sum = Add (product, b) dense = Relu (sum) steps = Transpose <perm = [1, 0, 2]> (dense)
+        [lstm] all = LSTM <hidden_size = {UNITS}> (steps, W, R)
+        states = Squeeze (all, axis) [classifier] y = MatMul (states, out)"""
     arrays["axis"] = np.array([1], np.int64)
-    made = helper.make_graph(
-        _nodes(),
-        "small",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 5])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, "batch", WIDTH])],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=8)
+    return text(body, "int64[batch, 5] ids", f"float[5, batch, {WIDTH}] y", arrays)
 
 
 class Module(nn.Module):
@@ -79,13 +64,6 @@ def module() -> nn.Module:
 
 def write_checkpoint(folder: Path) -> None:
     """A BERT of one layer, as transformers saves it."""
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=TOKENS,
-        hidden_size=WIDTH,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=WIDTH,
-        max_position_embeddings=16,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
+    sizes = {"hidden_size": WIDTH, "intermediate_size": WIDTH, "max_position_embeddings": 16}
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 2}
+    transformer(vocab_size=TOKENS, **sizes, **layers).save_pretrained(folder)
