@@ -31,14 +31,14 @@ FAULTS = (
         "native/isa/attention_rows.h",
         "sum = __builtin_fmaf(part->sum, part->top, sum);",
         "sum += part->sum;",
-        ("tests/core/test_core_attention.py", "tests/core/test_attention_fields.py"),
+        ("tests/core/test_attention_fields.py",),
     ),
     Fault(
         "mask-bits-of-the-last-queries-are-dropped",
         "native/isa/attention_panel.h",
         "bit == 7 || r + 1 == b.rows",
         "bit == 7",
-        ("tests/core/test_core_attention.py", "tests/core/test_attention_fields.py"),
+        ("tests/core/test_attention_fields.py",),
     ),
     Fault(
         "gru-candidate-gate-is-not-clipped",
