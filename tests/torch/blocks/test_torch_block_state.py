@@ -103,6 +103,15 @@ def test_what_a_forward_writes_it_writes_in_every_call() -> None:
     assert log == [0, 1, 2] * 2
 
 
+def test_an_attribute_that_a_forward_writes_is_a_tensor_of_every_call() -> None:
+    blocks = layers(kind(lambda b: setattr(b, "counted", b.counted + 1) or 1.0))
+    for calls in (1, 2):
+        for block in blocks:
+            block(torch.randn(2, 5, 32))
+            assert type(block.counted) is Tensor
+            assert block.counted == calls + 1
+
+
 class Filled(Block):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         q = self.up(x)

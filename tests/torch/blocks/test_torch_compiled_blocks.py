@@ -116,18 +116,10 @@ def _stack() -> tuple[Any, Tensor]:
     return quantize_dynamic(models.encoder(WIDTH)), torch.randn(2, 7, WIDTH)
 
 
-def _vision() -> tuple[Any, Tensor]:
-    return quantize_dynamic(models.transformer("ViTModel")), torch.randn(2, 3, 32, 32)
-
-
-@pytest.mark.parametrize("make", [_stack, pytest.param(_vision, marks=pytest.mark.slow)])
-def test_other_models(make: Any) -> None:
-    quantized, x = make()
+def test_layers_of_torch() -> None:
+    quantized, x = _stack()
     run, graphs = compiled(quantized)
-    found, wanted = run(x), quantized(x)
-    if not isinstance(found, Tensor):
-        found, wanted = found[0], wanted[0]
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(run(x), quantized(x), rtol=0, atol=1e-5)
     assert graphs[0].count(BLOCK) == 2
 
 

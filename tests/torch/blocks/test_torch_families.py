@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from benchmarks.zoo import family_models
 from benchmarks.zoo.families import FAMILIES
-from benchmarks.zoo.family import Family, Size
+from benchmarks.zoo.family import Size
 from octavo.torch import quantize_dynamic
-from octavo.torch.blocks import compiled
 from tests.models import relative
 from tests.torch.blocks.one_call import OwnForwards, ran
 
@@ -28,7 +27,6 @@ transformers = pytest.importorskip("transformers")
 NAMES = sorted(FAMILIES)
 CACHED = [name for name in NAMES if FAMILIES[name].cached]
 PADDED = [name for name in NAMES if family_models.can_pad(FAMILIES[name])]
-GENERATING = [name for name in NAMES if FAMILIES[name].head]
 SHOWN = ("BLOOM", "DeBERTa-v2", "GPT-NeoX", "ModernBERT", "Swin", "nn.TransformerDecoder")
 """Families whose blocks no other test of blocks has; all others are slow tests."""
 MOST_ERROR = 0.05
@@ -37,8 +35,6 @@ off by 0.4."""
 ROUNDING = 0.01
 """The same of two ways to compute one model: they round to 8 bits what float32 rounded in its last
 place, and a step of one activation shows in all that read it. What is wrong is off by a tenth."""
-NEW = 5
-"""Tokens that are generated."""
 CALLS = ((1, 1), (3, 9), (1, 13), (1, 1), (3, 9))
 """Batch and length of calls in a row."""
 
@@ -102,22 +98,6 @@ def by_its_own_forward(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return call(model, given)
 
 
-@pytest.mark.parametrize(
-    ("name", "attention"),
-    [
-        *of_families(NAMES, lambda name: FAMILIES[name].spellings[-1:]),
-        *(
-            pytest.param(name, other, marks=pytest.mark.slow)
-            for name in NAMES
-            for other in FAMILIES[name].spellings[:-1]
-        ),
-    ],
-)
-def test_it_is_near_float(name: str, attention: str) -> None:
-    found, wanted = (call(of(name, attention), feed(name)) for of in (of_spelling, exact))
-    assert 0 < relative(found, wanted) < MOST_ERROR
-
-
 @pytest.mark.parametrize("name", of_families(PADDED))
 def test_padding_is_left_out(name: str) -> None:
     given, model = feed(name, padded=True), quantized(name)
@@ -133,10 +113,20 @@ def test_padding_is_left_out(name: str) -> None:
     assert relative(found, wanted) < MOST_ERROR
 
 
-@pytest.mark.parametrize("name", of_families(NAMES))
-def test_it_computes_what_its_own_forward_does(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [
+        *of_families(NAMES, lambda name: FAMILIES[name].spellings[-1:]),
+        *(
+            pytest.param(name, other, marks=pytest.mark.slow)
+            for name in NAMES
+            for other in FAMILIES[name].spellings[:-1]
+        ),
+    ],
+)
+def test_it_computes_what_its_own_forward_does(name: str, attention: str) -> None:
     """Nothing is left of one call in the next, of another size; nor do threads matter."""
-    model = quantized(name)
+    model = of_spelling(name, attention)
     first: dict[tuple[int, int], Tensor] = {}
     for batch, length in CALLS:
         given = feed(name, batch, length, seed=1)
@@ -146,6 +136,8 @@ def test_it_computes_what_its_own_forward_does(name: str) -> None:
     assert ran(model) >= 2
     torch.set_num_threads(2)
     assert relative(call(model, given), found) < ROUNDING  # PyTorch's float layers may differ
+    given = feed(name)
+    assert 0 < relative(call(model, given), call(exact(name, attention), given)) < MOST_ERROR
 
 
 @pytest.mark.parametrize(("name", "padded"), of_families(CACHED, padded_or_not))
@@ -159,40 +151,3 @@ def test_a_token_after_a_cache(name: str, padded: bool) -> None:
     with OwnForwards():
         own = family_models.Step(FAMILIES[name], model, given)()
     assert relative(found, own) < 2 * ROUNDING  # keys and values of the cache differ too
-
-
-def generate(model: Any, given: dict[str, Tensor], **options: Any) -> Tensor:
-    """As every model does it: Whisper has a way of its own, for long recordings."""
-    found: Tensor = transformers.GenerationMixin.generate(model, **given, **options)
-    return found
-
-
-def prompt(family: Family) -> dict[str, Tensor]:
-    """What `generate` is given."""
-    if family.kind == "WhisperModel":
-        return family_models.feed(FAMILIES["Whisper encoder"], Size.SMALL, 2)
-    given = family_models.feed(FAMILIES["BERT"], Size.SMALL, 2, 6)
-    return {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
-
-
-@pytest.mark.parametrize("name", of_families(GENERATING))
-def test_generate_takes_the_tokens_that_step_by_step_calls_do(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    family = FAMILIES[name]
-    made = family_models.model(family, Size.SMALL, spelling(name), head=True)
-    model, given = quantize_dynamic(made, recipe="int8"), prompt(family)
-    model.generation_config.forced_eos_token_id = None
-    model.generation_config.eos_token_id = None
-    found = generate(model, given, max_new_tokens=NEW, do_sample=False)
-    pair = model.config.is_encoder_decoder
-    tokens = found[:, :-NEW]
-    for _ in range(NEW):
-        more = {**given, "decoder_input_ids": tokens} if pair else {"input_ids": tokens}
-        best = model(**more, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
-        tokens = torch.cat([tokens, best], 1)
-    assert torch.equal(found, tokens)
-    traced, trace = [], compiled.trace
-    monkeypatch.setattr(compiled, "trace", lambda *given: traced.append(given) or trace(*given))
-    generate(model, given, max_new_tokens=3 * NEW, do_sample=False)
-    assert not traced, "longer sequences have other sizes, and are no other calls"

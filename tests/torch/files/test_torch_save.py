@@ -10,8 +10,6 @@ import os
 import pickle
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -311,21 +309,6 @@ def test_processes_share_the_pages(tmp_path: Path) -> None:
         assert found["Private_Dirty:"] == found["Shared_Dirty:"] == 0
         assert found["Private_Clean:"] + found["Shared_Clean:"] == found["Rss:"]
     assert second["Shared_Clean:"] > 0.9 * kilobytes, "the second process shares them"
-
-
-def test_loading_imports_little(tmp_path: Path) -> None:
-    save(quantize_dynamic(nn.Sequential(nn.Linear(8, 8))), tmp_path / "m")
-    code = f"""
-import sys
-from torch import nn
-from octavo.torch import load
-load({str(tmp_path / "m")!r}, lambda: nn.Sequential(nn.Linear(8, 8)))
-print(*{{name.partition(".")[0] for name in sys.modules}})
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert {"torch", "octavo"} <= set(done.stdout.split())
-    heavy = {"onnx", "onnx_ir", "onnxscript", "onnxruntime", "ruamel", "rich", "typer", "pydantic"}
-    assert heavy & set(done.stdout.split()) == set()
 
 
 class OwnLinear(nn.Linear):

@@ -19,7 +19,6 @@ from octavo.recipe import PRESETS
 from octavo.recipe.mix import Mix
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig, load_gguf
-from octavo.torch.hub.gguf_checkpoint import find_gguf
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.packed_embedding import QuantizedPackedEmbedding
 from tests.cli_support import run
@@ -206,14 +205,6 @@ def test_files_are_not_tuned_nor_made_smaller(
     assert "give the float checkpoint" in capsys.readouterr().err
     assert run("quantize", "m.gguf", "--bits", "4.5") == 2
     assert "m.gguf keeps the integers of llama.cpp: leave them out" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_files_are_timed(llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shape = ("--shape", "input_ids=1x8", "--seconds", "1")
-    assert run("bench", "m.gguf", "m.gguf", *shape, "--json") == 0
-    timed = json.loads(capsys.readouterr().out)["models"]
-    assert [one["bytes"] for one in timed] == [find_gguf("m.gguf").bytes] * 2
 
 
 def _damaged(path: Path, change: Any) -> str:

@@ -118,18 +118,6 @@ def test_what_is_refused_when_its_weights_are_there_stays_float(
         assert found.requires_grad
 
 
-def test_a_head_finds_the_base_model_and_the_other_way_round(tmp_path: Path) -> None:
-    checkpoint(BERT, tmp_path / "float")
-    base = load(BERT, tmp_path / "float", quantization_config=OctavoConfig())
-    base.save_pretrained(tmp_path / "base")
-    head = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "base")
-    head.save_pretrained(tmp_path / "head")
-    again = transformers.AutoModel.from_pretrained(tmp_path / "head", add_pooling_layer=False)
-    for model in (head.bert, again):
-        layer = model.encoder.layer[1].output.dense
-        assert torch.equal(layer.packed, base.encoder.layer[1].output.dense.packed)
-
-
 def test_a_fresh_process_that_imports_octavo_torch_gives_the_same_bits(tmp_path: Path) -> None:
     checkpoint(BERT, tmp_path / "float")
     model = load(BERT, tmp_path / "float", quantization_config=OctavoConfig())

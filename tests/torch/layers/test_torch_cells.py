@@ -7,11 +7,10 @@ import copy
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from octavo.torch import quantize_dynamic
 from octavo.torch.weight_choice import WeightChoice
-from tests.core import statement
 from tests.models import assert_bits, outcomes
 from tests.torch.recurrent_cases import (
     AFFINE,
@@ -43,45 +42,6 @@ def test_a_step_computes_what_is_defined(kind: str, choice: WeightChoice, bias: 
         want = stated(layer, kind).step(x.numpy(), h0, c0)
         for found, wanted in zip(parts(layer(x, hx)), want, strict=False):
             assert np.abs(found.numpy() - wanted).max() < CLOSE
-
-
-@every_kind
-def test_it_is_as_near_to_the_float_cell_as_its_roundings_allow(kind: str) -> None:
-    """No number of x, h and the weights is off by more than half of its step."""
-    cell = float_cell(kind, 50, 40)
-    layer, x, hx = quantized(cell), numbers(6, 50), states(kind, 6, 40)
-    h = parts(hx)[0]
-    off = sum(
-        _rounding(values, layer.integers()[name], getattr(cell, name).detach())
-        for values, name in ((x, "weight_ih"), (h, "weight_hh"))
-    )
-    gates, size = off.chunk(off.shape[1] // 40, dim=1), torch.ones(6, 40)
-    if kind == "lstm":
-        i, f, g, o = gates
-        c = f / 4 * hx[1].abs() + i / 4 + g
-        bounds = [o / 4 + c, c]
-    elif kind == "gru":
-        r, z, n = gates
-        through = (h @ cell.weight_hh[80:].T + cell.bias_hh[80:]).detach().abs()
-        bounds = [z / 4 * (size + h.abs()) + n + r / 4 * (through + n)]
-    else:
-        bounds = [gates[0]]
-    with torch.no_grad():
-        exact = parts(cell(x, hx))
-    for found, wanted, bound in zip(parts(layer(x, hx)), exact, bounds, strict=True):
-        error = (found - wanted).abs()
-        assert (error <= bound + 1e-6).all()
-        assert error.max() > 0.001 * bound.max()  # it is quantized at all
-        assert bound.max() < 0.5
-
-
-def _rounding(values: Tensor, weight: tuple[Tensor, Tensor], exact: Tensor) -> Tensor:
-    """What half a step of each number can add up to, [B, N]."""
-    q, scale = weight
-    step = torch.from_numpy(statement.quantize_rows(values.numpy())[1])
-    held = (q * scale[:, None]).abs().sum(1)
-    assert ((q * scale[:, None] - exact).abs() <= 0.501 * scale[:, None]).all()
-    return 0.501 * (step * held + values.abs().sum(1, keepdim=True) * scale)
 
 
 def test_another_default_dtype_changes_nothing() -> None:

@@ -10,8 +10,6 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.layers.half_linear import QuantizedHalfLinear
-from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.transformers_conv1d import (
     QuantizedHalfTransformersConv1D,
     QuantizedTransformersConv1D,
@@ -19,7 +17,7 @@ from octavo.torch.layers.transformers_conv1d import (
 from octavo.torch.mapping import default_mapping
 from octavo.torch.quantizer import Quantizer
 from tests import fresh
-from tests.models import assert_bits, relative, seeded, transformer
+from tests.models import assert_bits, relative, seeded
 from tests.torch.layers.cases import FORMATS, choice_of, every, quantized
 
 
@@ -83,18 +81,3 @@ def test_the_mapping_does_not_load_transformers() -> None:
     print(len(found))
     """
     assert int(fresh.python(code).stdout) == len(default_mapping()) - 1
-
-
-@pytest.mark.parametrize(
-    ("dtype", "error", "kind"),
-    [(torch.qint8, 0.05, QuantizedLinear), (torch.float16, 0.002, QuantizedHalfLinear)],
-    ids=["int8", "float16"],
-)
-def test_gpt2_generates(dtype: torch.dtype, error: float, kind: type) -> None:
-    model, ids = transformer("GPT2LMHeadModel"), torch.tensor([[3, 4, 5, 6]])
-    made = quantize_dynamic(model, dtype=dtype)
-    assert not any(type(m) is Conv1D for m in made.modules())
-    assert sum(isinstance(m, kind) for m in made.modules()) == 9
-    assert relative(made(ids).logits, model(ids).logits) <= error
-    options = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
-    assert made.generate(ids, **options).shape == (1, 9)

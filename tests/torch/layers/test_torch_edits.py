@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_leaves
 
 from octavo import Scheme
@@ -136,7 +135,7 @@ EDITS: dict[str, Callable[[Any, str, Tensor], Any]] = {
 }
 
 
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(11)
 @every_kind
 @pytest.mark.parametrize("edit", EDITS)
 def test_each_buffer_that_is_written_counts(kind: str, edit: str) -> None:
@@ -152,7 +151,7 @@ def test_each_buffer_that_is_written_counts(kind: str, edit: str) -> None:
     assert_bits(outputs(layer, x), outputs(other, x))
 
 
-@pytest.mark.sweep(7)
+@pytest.mark.sweep(11)
 @every_kind
 @pytest.mark.parametrize("edit", ["copy_", "data.copy_", "data", "attribute"])
 def test_compiled_layers_see_what_is_written(kind: str, edit: str) -> None:
@@ -258,17 +257,6 @@ def test_a_parameter_in_the_place_of_a_buffer_is_a_buffer() -> None:
     torch.testing.assert_close(outputs(layer, x)[0], before + 5)
     given.data += 1
     torch.testing.assert_close(outputs(layer, x)[0], before + 6)
-
-
-@torch.no_grad()
-def test_averaged_models_follow() -> None:
-    first, second = (nn.Sequential(KINDS["linear"].layer(i), nn.LayerNorm(32)) for i in range(2))
-    (x,) = KINDS["linear"].inputs()
-    averaged = AveragedModel(first, multi_avg_fn=get_ema_multi_avg_fn(0.5))
-    averaged(x)
-    averaged.update_parameters(first)
-    averaged.update_parameters(second)  # copies buffers
-    assert torch.equal(averaged.module[0](x), second[0](x))
 
 
 @pytest.mark.parametrize("kind", [k for k in LARGE if k not in ("attention", "embedding")])

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import warnings
 from collections.abc import Iterator
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,33 +61,3 @@ def test_what_another_process_writes_into_shared_memory_counts(pool: Any) -> Non
     before = layer(x)
     pool.apply(_write, (layer, other))
     assert torch.equal(layer(x), other(x)) and not torch.equal(before, other(x))
-
-
-def _wrapped(rank: int, store: str) -> tuple[Any, Any]:
-    """What a layer and a model compute once DistributedDataParallel has them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.distributed.init_process_group(
-            "gloo",
-            init_method=f"file://{store}",
-            rank=rank,
-            world_size=2,
-            timeout=timedelta(seconds=120),
-        )
-        mine, x = model(rank), torch.ones(3, 64)
-        mine(x)  # bound before rank 0 has its say
-        parallel = nn.parallel.DistributedDataParallel(mine)
-        found = mine[0](x).numpy(), parallel(x).detach().numpy()
-        torch.distributed.destroy_process_group()
-    return found
-
-
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="built without")
-def test_what_rank_0_broadcasts_counts(pool: Any, tmp_path: Path) -> None:
-    store = str(tmp_path / "store")
-    other = pool.apply_async(_wrapped, (1, store))
-    mine, theirs = _wrapped(0, store), other.get(timeout=120)
-    expected = model(0)[0](torch.ones(3, 64)).numpy()
-    for layer, whole in (mine, theirs):
-        assert (layer == expected).all()
-        assert (whole == mine[1]).all()

@@ -111,7 +111,7 @@ def test_it_keeps_its_state(name: str) -> None:
     assert_keeps_its_state(made(name), *given(name))
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @every_layer
 def test_it_runs_in_graphs(name: str) -> None:
     assert_runs_in_graphs(made(name), given(name), given(name, 7))

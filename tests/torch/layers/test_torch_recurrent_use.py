@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_leaves
 
 from octavo.errors import ModelError, NotTrainableError
 from octavo.torch import quantize_dynamic, report
 from octavo.torch.quantizer import Quantizer
-from tests.models import Doubled, assert_bits, outcomes, quiet
+from tests.models import Doubled, assert_bits, outcomes, quiet, relative
 from tests.torch.behaviour import (
     FLOATS,
     assert_keeps_its_state,
@@ -57,6 +58,15 @@ def subject(form: str, kind: str, choice: Any = DEFAULT, **options: Any) -> tupl
         return quantized(module, choice), numbers(4, 13), states(kind, 4, 21)
     choices = choice if isinstance(choice, list) else [choice, choice]
     return quantized(module, choices), numbers(5, 4, 13), states(kind, 4, 4, 21)
+
+
+@every_form
+@every_kind
+def test_it_is_near_the_float_layer(form: str, kind: str) -> None:
+    layer, x, hx = subject(form, kind)
+    exact = tree_leaves(float_one(form, kind)(x, hx))
+    for found, wanted in zip(tree_leaves(layer(x, hx)), exact, strict=True):
+        assert 0 < relative(found, wanted) < 0.02
 
 
 @every_form
@@ -242,7 +252,7 @@ GRAPHS: list[tuple[str, str, dict[str, Any], list[Any]]] = [
 ]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("form", "kind", "options", "choices"), GRAPHS)
 def test_graphs(form: str, kind: str, options: dict[str, Any], choices: list[Any]) -> None:
     if form == "cell":
@@ -302,7 +312,7 @@ def test_forward_works_in_grad_mode_and_backward_says_why_not(form: str, kind: s
 
 def test_other_ways_to_call_in_grad_mode() -> None:
     stack, x = quantized(float_stack("gru")), numbers(5, 3, 13).requires_grad_()
-    packed = nn.utils.rnn.pack_padded_sequence(x, [5, 4, 1])
+    packed = pack_padded_sequence(x, [5, 4, 1])
     torch._dynamo.reset()
     cell = quantized(float_cell("gru"))
     compiled = quiet(torch.compile(cell, fullgraph=True, backend="aot_eager"))
@@ -377,15 +387,6 @@ def test_shared_weights_are_quantized_once() -> None:
     assert_bits(made["second"](x), quantized(second)(x))
 
 
-def test_float16_tells_what_it_costs() -> None:
-    made = quantize_dynamic(nn.ModuleDict({"rnn": float_stack("gru", **DEEP)}), dtype="float16")
-    assert made["rnn"].storage == ["float16", "float16"]
-    for outcome in report(made).layers:
-        assert outcome.quantized
-        assert 60 < outcome.sqnr_db < 90  # 11 bits of each weight
-        assert outcome.bytes_after < 0.8 * outcome.bytes_before
-
-
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_root_level_stack(layers: int) -> None:
     module = float_stack("lstm", num_layers=layers)
@@ -436,3 +437,33 @@ def test_layers_print_what_they_are() -> None:
     assert repr(quantized(float_cell("lstm"))) == "QuantizedLSTMCell(13, 21, int8)"
     cell = quantized(float_cell("relu", bias=False), FLOAT16)
     assert repr(cell) == "QuantizedRNNCell(13, 21, bias=False, nonlinearity=relu, float16)"
+
+
+class Packs(nn.Module):
+    def __init__(self, layer: nn.Module, is_sorted: bool) -> None:
+        super().__init__()
+        self.layer, self.is_sorted, self.out = layer, is_sorted, nn.Linear(16, 3)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Any:
+        packed = pack_padded_sequence(x, lengths, enforce_sorted=self.is_sorted)
+        y, state = self.layer(packed)
+        padded, _ = pad_packed_sequence(y)
+        return self.out(padded), state
+
+
+@pytest.mark.sweep(4)  # each kind and each lengths once
+@pytest.mark.parametrize("lengths", [(6, 4, 1), (6, 6, 6), (2, 6, 3)], ids=str)
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.RNN, nn.GRU])
+def test_packed_sequences_are_compiled(kind: Any, lengths: tuple[int, ...]) -> None:
+    torch._dynamo.reset()
+    is_sorted = list(lengths) == sorted(lengths, reverse=True)
+    model = quantize_dynamic(Packs(kind(8, 8, bidirectional=True), is_sorted))
+    x, sizes = torch.randn(6, 3, 8), torch.tensor(lengths)
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        found, expected = tree_leaves(compiled(x, sizes)), tree_leaves(model(x, sizes))
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        packed = pack_padded_sequence(x, sizes, enforce_sorted=is_sorted)
+        y, _ = torch.compile(model.layer, backend="aot_eager")(packed)
+        assert isinstance(y, PackedSequence)
+        assert torch.equal(y.data, model.layer(packed)[0].data)
