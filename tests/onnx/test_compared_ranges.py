@@ -14,9 +14,10 @@ from onnx import numpy_helper
 
 import octavo.onnx
 from octavo.recipe import Kind, Recipe, Rule, Scheme
-from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
+from octavo.results.comparison import OUTLIERS, Comparison, Range
 from tests import graphs
 from tests.graphs import Array, Case, normal, save, text
+from tests.onnx.test_comparing import by_name
 
 TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 WIDE = 64
@@ -52,10 +53,6 @@ def compared(folder: Path, case: Case, target: str, feed: Any = None, **options:
     quantized = folder / "int8.onnx"
     octavo.onnx.quantize_dynamic(floating, quantized, target=target, verify=False, **options)
     return octavo.onnx.compare(floating, quantized, feed or given)
-
-
-def by_name(found: Comparison) -> dict[str, LayerDifference]:
-    return {layer.name: layer for layer in found.layers}
 
 
 def planted() -> Case:
@@ -148,11 +145,6 @@ def test_a_weight_behind_nodes_and_shared_with_a_table(tmp_path: Path) -> None:
     assert layers["head"].weights == layers["lookup"].weights
     looked_up = np.tanh(table[feed["i"]].astype(np.float64))
     assert same(layers["head"].inputs, looked_up, rel=1e-5)
-
-
-def test_a_weight_that_is_computed(tmp_path: Path) -> None:
-    (layer,) = compared(tmp_path, sliced(), "portable").layers
-    assert same(layer.weights, stored(sliced()[0])["all"][16:48])
 
 
 def test_of_two_activations_the_one_that_is_stretched_more(tmp_path: Path) -> None:

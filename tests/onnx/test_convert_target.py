@@ -19,10 +19,11 @@ from octavo.cli import app
 from octavo.core.metrics import relative_error
 from octavo.errors import ModelError, NothingQuantizedError, OptionError
 from octavo.files.metadata import metadata
-from octavo.onnx import convert_target, quantize_dynamic, session
+from octavo.onnx import convert_target, quantize_dynamic
 from octavo.recipe import Kind, Recipe, Rule, Scheme, preset
 from tests import graphs
 from tests.graphs import Array, Case, mlp, normal, refused, save, text
+from tests.native_target.forms import run as outputs
 
 EVERYTHING = Recipe(
     "everything", Scheme(), (Rule(Scheme(), kind=Kind.CONV), Rule(Scheme(), kind=Kind.GRU))
@@ -63,12 +64,7 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     return {t: quantized(LINEAR, "int8", t, folder / f"{t}.onnx") for t in ("portable", "native")}
 
 
-def outputs(path: Path, feed: Mapping[str, Array]) -> list[Array]:
-    return list(session(path).run(None, dict(feed)))
-
-
 def nodes(path: Path) -> Counter[str]:
-    """The operators, their domains and the names of those of ours."""
     graph = onnx.load(path).graph
     return Counter(
         f"{n.domain}.{n.op_type} {n.name if n.domain == 'ai.octavo' else ''}" for n in graph.node
@@ -76,7 +72,6 @@ def nodes(path: Path) -> Counter[str]:
 
 
 def integers(path: Path) -> list[bytes]:
-    """Every integer weight, whatever it is called."""
     arrays = [numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer]
     return sorted(a.tobytes() for a in arrays if a.dtype in (np.int8, np.uint8) and a.ndim > 1)
 
@@ -116,21 +111,6 @@ def test_there_and_back_gives_the_same_integers(kind: str, cpu: str, tmp_path: P
     convert_target(tmp_path / "p.onnx", tmp_path / "back.onnx", to="native", verify=False)
     assert integers(tmp_path / "back.onnx") == integers(native)
     assert_equal(outputs(tmp_path / "back.onnx", case[1]), outputs(native, case[1]))
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(
-    "kind", ["linear", "wide rows and gelu", "grouped", "table", "conv", "pooled"]
-)
-def test_to_portable_is_what_the_float_model_would_give(kind: str, tmp_path: Path) -> None:
-    case, recipe = KINDS[kind]
-    native = quantized(case, recipe, "native", tmp_path / "n.onnx")
-    portable = quantized(case, recipe, "portable", tmp_path / "p.onnx")
-    convert_target(native, tmp_path / "np.onnx", to="portable", verify=False)
-    assert integers(tmp_path / "np.onnx") == integers(portable)
-    ours, theirs = (outputs(p, case[1]) for p in (tmp_path / "np.onnx", portable))
-    for x, y in zip(ours, theirs, strict=True):
-        assert relative_error(y, x) < 1e-11  # GELU as one operator rounds otherwise
 
 
 def test_products_of_activations_become_float(tmp_path: Path) -> None:
@@ -267,24 +247,3 @@ def test_command(
     assert told.exit_code == 0 and json.loads(told.stdout)["layers"] == {"Linear": 3}
     wrong = command("p.onnx", "--to", "portable")
     assert wrong.exit_code == 3 and "already" in wrong.stderr
-
-
-@pytest.mark.vnni
-@pytest.mark.models
-def test_minilm(tmp_path: Path) -> None:
-    from benchmarks.zoo import minilm
-
-    model = minilm.onnx_path()
-    feed = minilm.tokenize(["one", "and one longer text"])
-    portable, native = tmp_path / "p.onnx", tmp_path / "n.onnx"
-    quantize_dynamic(model, portable, verify=False)
-    quantize_dynamic(model, native, target="native", verify=False)
-    convert_target(portable, tmp_path / "pn.onnx", to="native")
-    assert nodes(tmp_path / "pn.onnx") == nodes(native)
-    assert_equal(outputs(tmp_path / "pn.onnx", feed), outputs(native, feed))
-    done = convert_target(native, tmp_path / "np.onnx", to="portable")
-    assert done.layers["Attention"] == 6
-    ours, theirs = (outputs(p, feed)[0] for p in (tmp_path / "np.onnx", portable))
-    assert relative_error(theirs, ours) < 1e-3
-    convert_target(tmp_path / "np.onnx", tmp_path / "npn.onnx", to="native")
-    assert_equal(outputs(tmp_path / "npn.onnx", feed), outputs(native, feed))

@@ -18,7 +18,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.graphs import BOOL, FLOAT, INT64, Array, convert, normal, text
-from tests.onnx.test_masks import gathering, give_the_same, outputs
+from tests.native_target.forms import run as outputs
+from tests.onnx.test_masks import gathering, give_the_same
 
 WIDTH = 32
 NUMBERS: Mapping[str, Any] = {

@@ -13,8 +13,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import octavo.onnx.convert
-from octavo.onnx import session
 from tests.graphs import BOOL, INT64, Array, Converted, convert, text
+from tests.native_target.forms import run as outputs
 from tests.native_target.test_attention_fusion import SPELLINGS, WIDTH, model
 
 NOTE = "1 mask is added as given, not gathered or expanded first"
@@ -102,10 +102,6 @@ def gathering(
         patch.setattr(octavo.onnx.convert, "masks_of", lambda *_: [])
         folder.mkdir()
         return convert(proto, folder, **options)
-
-
-def outputs(done: Converted, feed: Mapping[str, Array]) -> list[Array]:
-    return list(session(str(done.path)).run(None, dict(feed)))
 
 
 def give_the_same(before: Converted, after: Converted, feed: Mapping[str, Array]) -> None:

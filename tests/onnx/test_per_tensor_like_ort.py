@@ -41,6 +41,7 @@ from tests.graphs import (
     values,
     weight,
 )
+from tests.onnx.test_compared_ranges import stored
 
 Case = tuple[onnx.ModelProto, dict[str, Array]]
 K, N, M = 64, 48, 8
@@ -168,17 +169,12 @@ def gather() -> Case:
 
 
 def both(case: Case, folder: Path, options: dict[str, Any]) -> tuple[Converted, onnx.ModelProto]:
-    """Ours, and theirs at `theirs.onnx`."""
     model, _ = case
     reference = folder / "theirs.onnx"
     kind = QuantType[options.get("weight_type", "QInt8")]
     theirs(model, reference, **{"extra_options": {}, **options, "weight_type": kind})
     done = convert(model, folder, recipe="int8-per-tensor", **options)
     return done, onnx.load(reference)
-
-
-def stored(model: onnx.ModelProto) -> dict[str, Array]:
-    return {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
 
 
 def value_names(model: onnx.ModelProto) -> set[str]:
@@ -311,63 +307,6 @@ def test_what_conversions_ask_of_onnx_runtime(tmp_path: Path) -> None:
     assert done.report.min_onnxruntime == "1.17"
     again = convert(reference, tmp_path, allow_quantized=True, allow_nothing=True)
     assert again.report.min_onnxruntime == "1.24"
-
-
-@pytest.mark.parametrize("const_only", [True, False])
-def test_a_matmul_of_two_activations(tmp_path: Path, const_only: bool) -> None:
-    body = "h = MatMul (x, w) y = MatMul (h, z)"
-    model = text(body, f"{X}, float[{N}, 5] z", f"float[{M}, 5] y", {"w": EVEN})
-    options = {"extra_options": {"MatMulConstBOnly": const_only}}
-    done, _ = both((model, {}), tmp_path, options)
-    assert done.ops.count("MatMulInteger") == (1 if const_only else 2)
-    same_bits(done, tmp_path, {"x": values(M, K), "z": values(N, 5, seed=7)})
-
-
-@pytest.mark.parametrize(
-    "options", [{"nodes_to_exclude": ["y_node"]}, {"nodes_to_quantize": ["h_node"]}], ids=str
-)
-def test_selection_by_name(tmp_path: Path, options: dict[str, Any]) -> None:
-    done, reference = both(matmul_and_add(), tmp_path, options)
-    assert Counter(done.ops) == Counter(n.op_type for n in reference.graph.node)
-    assert done.ops.count("MatMulInteger") == done.ops.count("MatMul") == 1
-
-
-def embed_layer_normalization(attributes: str) -> Case:
-    words, width = 50, 32
-    body = f"""[e_node] e, lengths = {MS}.EmbedLayerNormalization {attributes}
-        (ids, segments, word, position, segment, gamma, beta, mask) [y_node] y = MatMul (e, w)"""
-    inputs = "int32[2, 6] ids, int32[2, 6] segments, int32[2, 6] mask"
-    weights = {
-        "word": weight(words, width, spread=False),
-        "position": weight(16, width, seed=3, spread=False),
-        "segment": weight(2, width, seed=4, spread=False),
-        "gamma": np.linspace(0.5, 2, width, dtype=np.float32),
-        "beta": np.linspace(-1, 1, width, dtype=np.float32),
-        "w": weight(width, N, seed=5, spread=False),
-    }
-    model = text(body, inputs, f"float[2, 6, {N}] y, int32[2] lengths", weights)
-    ids = np.random.default_rng(0).integers(0, words, (2, 6), np.int32)
-    mask = np.int32([[1] * 6, [1] * 4 + [0] * 2])
-    return model, {"ids": ids, "segments": ids % 2, "mask": mask}
-
-
-@pytest.mark.parametrize(
-    ("options", "attributes"), [(ALL_OPTIONS[0], ""), (ALL_OPTIONS[6], "<epsilon = 0.001>")]
-)
-def test_embed_layer_normalization(
-    tmp_path: Path, options: dict[str, Any], attributes: str
-) -> None:
-    model, feeds = embed_layer_normalization(attributes)
-    done, reference = both((model, feeds), tmp_path, options)
-    assert Counter(done.ops) == Counter(n.op_type for n in reference.graph.node)
-    ours, other = (
-        next(n for n in proto.graph.node if n.op_type == "QEmbedLayerNormalization")
-        for proto in (done.proto, reference)
-    )
-    assert (ours.name, ours.input, ours.output) == (other.name, other.input, other.output)
-    found, wanted = run(done.path, feeds), run(tmp_path / "theirs.onnx", feeds)
-    np.testing.assert_array_equal(found[1], wanted[1])
-    assert_close(found[0], wanted[0], 1e-2)  # a scale's last bit may move a rounding
 
 
 @pytest.mark.sweep(2)

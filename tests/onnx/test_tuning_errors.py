@@ -248,22 +248,3 @@ def test_worst_error_takes_the_worst_output_and_only_finite_numbers() -> None:
     assert worst_error([[a]], [[b]]) == math.inf
     assert worst_error([[a]], [[a[:1]]]) == math.inf
     assert worst_error([[n]], [[n * 2]]) == pytest.approx(0.5)  # no other outputs: these count
-
-
-@pytest.mark.models
-@pytest.mark.slow
-def test_layers_inside_the_if_of_silero_vad() -> None:
-    from benchmarks.zoo import silero
-
-    ours = OnnxTarget(silero.forms()["inside_if"], threads=1)
-    feed = {
-        "input": normal(2, 576) / 10,
-        "state": np.zeros((2, 2, 128), np.float32),
-        "sr": np.array(16000),
-    }
-    layers = [d.layer.name for d in ours.decisions(INT8) if not d.scheme.is_float]
-    assert len(layers) == 4  # two of them run at this rate, one for each length of the input
-    errors = ours.errors(INT8, [[name] for name in layers], [feed])
-    (reached,) = (name for name, error in zip(layers, errors, strict=True) if error > 1e-9)
-    expected = by_conversion(ours, INT8, [reached], [feed])
-    assert max(errors) == pytest.approx(expected, rel=1e-4)

@@ -10,13 +10,14 @@ import numpy as np
 import onnx
 import onnxruntime.quantization as ortq
 
+from octavo.onnx import convert_target
+from octavo.results.report import Conversion
 from tests.graphs import Case, normal, save, text
 
 Make = Callable[[], Case]
 
 
 def linear() -> Case:
-    """MatMul and bias, GELU-free."""
     body = """[up] h = MatMul (x, w)
         r = Add (h, b)
         s = Relu (r)
@@ -35,7 +36,6 @@ def conv() -> Case:
 
 
 def lstm() -> Case:
-    """Both directions."""
     body = '[rec] y = LSTM <hidden_size = 16, direction = "bidirectional"> (x, w, r, b)'
     weights = {"w": normal(2, 64, 24, seed=1) / 4, "r": normal(2, 64, 16, seed=2) / 4}
     weights |= {"b": normal(2, 128, seed=3)}
@@ -62,7 +62,6 @@ def rows() -> Case:
 
 
 def branch() -> Case:
-    """A layer in each branch of an If, which holds its weight."""
     body = """[if] y = If (flag) <
         then_branch = yes () => (float[m, 48] yes_y) { [yes] yes_y = MatMul (x, yes_w) },
         else_branch = no () => (float[m, 48] no_y) { [no] no_y = MatMul (x, no_w) }>"""
@@ -98,6 +97,12 @@ def static(make: Make, folder: Path, **options: Any) -> tuple[Path, Path]:
 
     ortq.quantize_static(source, out, Reader(), **options)
     return source, out
+
+
+def converted(path: Path) -> tuple[Path, Conversion]:
+    """Its native file, and what was done."""
+    out = path.with_name("native.onnx")
+    return out, convert_target(path, out, to="native")
 
 
 def by_hand(body: str, weights: dict[str, np.ndarray], y: str, more: str = "") -> onnx.ModelProto:

@@ -26,8 +26,8 @@ from octavo.onnx.from_quantized import restore
 from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.read.load import load
 from octavo.onnx.stored_blocks import StoredBlocks, group_length
-from octavo.results.report import Conversion
 from tests.graphs import normal, refused, run, save, text
+from tests.onnx.from_quantized.forms import converted
 
 K, N, ROWS = 96, 48, 400
 
@@ -41,7 +41,6 @@ def quiet() -> Iterator[None]:
 
 
 def decoder_parts() -> onnx.ModelProto:
-    """A lookup and two layers."""
     body = """[lookup] r = Gather (table, ids)
         [up] h = MatMul (r, w)
         s = Relu (h)
@@ -70,11 +69,6 @@ def weights(path: Path) -> list[np.ndarray]:
     stored = [v.const_value for g in graphs_of(model) for v in g.initializers.values()]
     found = [t.floats() for t in stored if isinstance(t, StoredBlocks)]
     return sorted(found, key=lambda a: a.shape)
-
-
-def converted(path: Path) -> tuple[Path, Conversion]:
-    out = path.with_name("native.onnx")
-    return out, convert_target(path, out, to="native")
 
 
 BOTH = ("MatMul", "Gather")

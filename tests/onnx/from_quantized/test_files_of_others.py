@@ -25,9 +25,9 @@ from octavo.onnx.from_quantized import linear, restore
 from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.read.load import load
 from octavo.onnx.stored_weight import StoredWeight
-from octavo.results.report import Conversion
 from tests.graphs import Case, normal, refused, run, save, text
 from tests.onnx.from_quantized import forms
+from tests.onnx.from_quantized.forms import converted
 
 QInt8, QUInt8 = ortq.QuantType.QInt8, ortq.QuantType.QUInt8
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -54,11 +54,6 @@ def weights(path: Path) -> list[np.ndarray]:
     stored = [v.const_value for g in graphs_of(model) for v in g.initializers.values()]
     found = [t.floats() for t in stored if isinstance(t, StoredWeight)]
     return sorted((a.reshape(-1, a.shape[-1]) for a in found), key=lambda a: (a.size, a.sum()))
-
-
-def converted(path: Path) -> tuple[Path, Conversion]:
-    out = path.with_name("native.onnx")
-    return out, convert_target(path, out, to="native")
 
 
 @pytest.mark.sweep(4)

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnxruntime.quantization import quantize_dynamic as theirs
 
-from octavo.errors import NothingQuantizedError
 from octavo.onnx import inspect
 from octavo.recipe import Inspection
-from tests.graphs import convert, normal, save, text
+from tests.graphs import convert, normal, text
 
 Shapes = dict[str, tuple[int, ...]]
 LINEAR = "[MatMul] y = MatMul (x, w)", "4, 64", {"w": (64, 64)}
@@ -103,25 +101,6 @@ def test_a_file_of_octavo_says_what_it_is(target: str, tmp_path: Path) -> None:
     assert found.quantized.startswith("1 of 1 layers, by Octavo ")
     assert found.quantized.endswith(f" (recipe int8, target {target})")
     assert "Quantized already: 1 of 1 layers" in str(found)
-
-
-def test_a_file_of_another_tool_says_what_it_holds(tmp_path: Path) -> None:
-    source = save(model(*LINEAR), tmp_path / "float.onnx")
-    theirs(source, tmp_path / "int8.onnx")
-    said = inspect(tmp_path / "int8.onnx").quantized
-    assert said.startswith("quantized dynamically, as ONNX Runtime's quantize_dynamic does")
-    assert "1 MatMulInteger" in said and "1 DynamicQuantizeLinear" in said
-    assert inspect(source).quantized == ""
-
-
-def test_nothing_quantized_says_each_reason_once(tmp_path: Path) -> None:
-    body = "h0 = Conv (x, w) " + " ".join(f"h{i + 1} = Conv (h{i}, v)" for i in range(30))
-    weights = {"w": (16, 3, 3, 3), "v": (16, 16, 1, 1)}
-    with pytest.raises(NothingQuantizedError) as caught:
-        convert(model(f"{body} y = Relu (h30)", "1, 3, 8, 8", weights), tmp_path)
-    said = str(caught.value)
-    assert "no layer would be quantized. " in said and "\n  31 Conv: float by default" in said
-    assert said.count("float by default") == 1 and len(said) < 400
 
 
 def test_what_multiplies_and_is_no_layer_leaves_no_share_to_be_said() -> None:

@@ -15,7 +15,6 @@ import onnxruntime.quantization as ort_quantization
 import pytest
 from onnx import numpy_helper
 
-import octavo.onnx
 from octavo.core.form import Form
 from octavo.core.qparams import QType
 from octavo.errors import NothingQuantizedError, OptionError, RecipeError
@@ -70,12 +69,6 @@ def test_a_call_written_for_onnx_runtime(tmp_path: Path) -> None:
     assert [o.layer.name for o in report.quantized] == ["layer0", "layer1"]
     theirs = onnx.load(tmp_path / "theirs.onnx").graph.node
     assert sum(n.op_type == "MatMulInteger" for n in theirs) == 2
-
-
-def test_our_enum_has_their_names() -> None:
-    for member in QuantType:
-        assert ort_quantization.QuantType[member.name].name == member.name
-    assert octavo.onnx.QuantType is QuantType
 
 
 def weight_of(recipe: Recipe) -> Any:
@@ -282,56 +275,6 @@ def test_subgraphs(tmp_path: Path) -> None:
     assert all("EnableSubgraph" in o.reason for o in done.report.left_float)
     with pytest.raises(NothingQuantizedError):
         convert(model, tmp_path, nodes_to_exclude=["a", "b", "outside"])
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, ["weights"]),
-        ({"extra_options": {"MatMulConstBOnly": True}}, ["weights"]),
-        ({"extra_options": {"MatMulConstBOnly": False}}, ["weights", "activations"]),
-        ({"nodes_to_quantize": ["activations"]}, ["activations"]),
-    ],
-    ids=str,
-)
-def test_products_of_two_activations(
-    tmp_path: Path, options: dict[str, Any], expected: list[str]
-) -> None:
-    body = """[weights] h = MatMul (x, w)
-        t = Transpose <perm = [0, 2, 1]> (h)
-        [activations] y = MatMul (h, t)"""
-    model = text(body, "float[2, 8, 32] x", "float[2, 8, 8] y", {"w": normal(32, 32)})
-    model = onnx.shape_inference.infer_shapes(model)  # such a product has to state its type
-    assert names(convert(model, tmp_path, **options)) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, ["gemm"]),
-        ({"op_types_to_quantize": ["Conv"]}, ["conv"]),
-        ({"op_types_to_quantize": ["Conv", "Gemm"]}, ["conv", "gemm"]),
-        ({"nodes_to_quantize": ["conv"]}, ["conv"]),
-    ],
-    ids=str,
-)
-def test_conv_is_quantized_when_asked_for(
-    tmp_path: Path, options: dict[str, Any], expected: list[str]
-) -> None:
-    body = """[conv] h = Conv <pads = [1, 1, 1, 1]> (x, k)
-        p = ReduceMean <axes = [2, 3], keepdims = 0> (h)
-        [gemm] y = Gemm (p, w)"""
-    weights = {"k": normal(16, 8, 3, 3), "w": normal(16, 32)}
-    done = convert(text(body, "float[n, 8, 9, 9] x", weights=weights), tmp_path, **options)
-    assert names(done) == expected
-    assert all(outcome.reason for outcome in done.report.left_float)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_converts(tmp_path: Path, name: str) -> None:
-    report = quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=name)
-    assert report.recipe["name"] == name and len(report.quantized) == 2
-    assert report.verification.max_error == preset(name).max_error
 
 
 def test_a_recipe_file(tmp_path: Path) -> None:

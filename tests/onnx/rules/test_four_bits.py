@@ -30,6 +30,7 @@ from tests.graphs import (
     values,
     weight,
 )
+from tests.native_target.forms import run as outputs
 from tests.onnx.rules.test_presets import expected, feeds, network
 
 FORMS = {"portable": {}, "native": {"target": "native"}, "qdq": {"quant_format": "qdq"}}
@@ -50,10 +51,6 @@ def linear(k: int, n: int, w: Array | None = None) -> onnx.ModelProto:
     """x [m, k] -> the MatMul `dense` -> y."""
     weights = {"w": weight(k, n, spread=False) if w is None else w}
     return text("[dense] y = MatMul (x, w)", f"float[m, {k}] x", weights=weights)
-
-
-def outputs(done: Converted, feed: dict[str, Array]) -> list[Array]:
-    return list(session(done.path).run(None, feed))
 
 
 def initializer(done: Converted, end: str) -> Array:
@@ -217,31 +214,6 @@ def test_weights_that_are_not_finite_name_layer_and_output(form: str, tmp_path: 
     with pytest.raises(ModelError, match=r"layer 'dense' \(MatMul\): weight 'w'.* 7 .*NaN"):
         convert(linear(64, 40, w), tmp_path, recipe="int4", **FORMS[form])
     assert not list(tmp_path.iterdir())
-
-
-@forms
-def test_layers_in_branches(form: str, tmp_path: Path) -> None:
-    body = """y = If (flag) <then_branch = t () => (float[] a) { [yes] a = MatMul (x, yes_w) },
-                           else_branch = e () => (float[] b) { [no] b = MatMul (x, no_w) }>"""
-    weights = {"yes_w": weight(64, 40, spread=False), "no_w": weight(64, 40, spread=False, seed=2)}
-    model = text(body, "bool flag, float[m, 64] x", weights=weights)
-    done = convert(model, tmp_path, recipe="int4", **FORMS[form])
-    for flag in (True, False):
-        feed = {"flag": np.array(flag), "x": values(5, 64)}
-        (y,), (reference,) = outputs(done, feed), run(model, feed)
-        assert 0.01 < error(y, reference) < 0.2
-
-
-@forms
-def test_weights_in_a_data_file(form: str, tmp_path: Path) -> None:
-    model, feed = tied(96), {"ids": np.arange(20)}
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
-    inside.mkdir(), outside.mkdir()
-    one = convert(model, inside, recipe="int4", **FORMS[form])
-    other = convert(model, outside, recipe="int4", use_external_data_format=True, **FORMS[form])
-    assert len(list(outside.iterdir())) == 2
-    for a, b in zip(outputs(one, feed), outputs(other, feed), strict=True):
-        assert np.array_equal(a, b)
 
 
 def test_gemm_with_alpha_bias_and_activation_is_one_node(tmp_path: Path) -> None:
