@@ -11,10 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import octavo.onnx
 from benchmarks.variants import quiet
@@ -125,17 +122,3 @@ MAKES = """
         return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10))
 """
 """A module with a PyTorch model."""
-
-
-def int8_model(path: Path, **said: str) -> Path:
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, ["m", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, ["m", 2])],
-        [numpy_helper.from_array(np.ones((4, 2), np.int8), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, {f"octavo.{key}": value for key, value in said.items()})
-    onnx.save(model, path)
-    return path

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from octavo.cli import bench as cli_bench
 from octavo.cli.bench_models import feeds
@@ -20,9 +19,8 @@ from octavo.core.feeds import batch, shape_text
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
 from octavo.results.benchmark import Pair, Timed
-from tests import graphs
 from tests.cli_support import in_this_process, printed, run
-from tests.graphs import F32, build, mlp, normal, save, snapshot
+from tests.graphs import mlp, normal, save, snapshot, text
 
 SHORT = ("--seconds", "0.1")
 SHAPE = ("--shape", "x=4x32")
@@ -151,7 +149,7 @@ def test_the_time_it_took_is_that_of_timing_alone(
     ("before", "dtype", "reason"),
     [
         # Shapes, and with them types, are not inferred past an operator of another domain.
-        ("FastGelu", np.float32, "RuntimeError: Unable to find data type"),
+        ("com.microsoft.FastGelu", np.float32, "RuntimeError: Unable to find data type"),
         # It writes a file that cannot be opened: DynamicQuantizeLinear takes no float16.
         ("Relu", np.float16, "quantize_dynamic: ONNX Runtime .* cannot open it"),
     ],
@@ -167,19 +165,10 @@ def test_what_onnxruntime_does_not_quantize_is_said(
 ) -> None:
     if before == "Relu":  # the other error comes out of the quantizer's process
         monkeypatch.setattr("octavo.onnx.bench.call", in_this_process)
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    domain = "com.microsoft" if before == "FastGelu" else ""
-    model = graphs.build(
-        [
-            graphs.node(before, ["x"], ["h"], domain=domain),
-            graphs.node("MatMul", ["h", "w"], ["p"]),
-            graphs.node("Relu", ["p"], ["y"]),
-        ],
-        {"x": (kind, (4, 16))},
-        {"y": (kind, None)},
-        {"w": normal(16, 8).astype(dtype)},
-    )
-    save(model, folder / "odd.onnx")
+    kind = {np.float32: "float", np.float16: "float16"}[dtype]
+    body = f"h = {before} (x) p = MatMul (h, w) y = Relu (p)"
+    weights = {"w": normal(16, 8).astype(dtype)}
+    save(text(body, f"{kind}[4, 16] x", f"{kind}[] y", weights), folder / "odd.onnx")
     found = data(capsys, "odd.onnx", "--against", "ort", "--threads", "1")
     assert [one["name"] for one in found["models"]] == ["odd.onnx"]
     (note,) = found["notes"]
@@ -239,10 +228,8 @@ def test_sizes_count_data_files(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_memory")
 def test_two_inputs_of_one_shape(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = helper.make_node("MatMul", ["a", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["y"])
-    inputs = [("a", F32, ["n", 8]), ("b", F32, ["n", 8])]
-    model = build(node, inputs, [("y", F32, ["n", 8])], {"w": normal(8, 8)})
-    save(model, folder / "two.onnx")
+    body, inputs = "h = MatMul (a, w) y = Add (h, b)", "float[n, 8] a, float[n, 8] b"
+    save(text(body, inputs, "float[n, 8] y", {"w": normal(8, 8)}), folder / "two.onnx")
     asked = data(capsys, "two.onnx", "two.onnx", "--shape", "a=5x8,b=5x8")
     assert asked["rows"][0]["shape"] == "a=5x8,b=5x8"
     assert asked["rows"][0]["b"] == "two.onnx (2)"
@@ -253,7 +240,7 @@ def test_two_inputs_of_one_shape(folder: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("text", "counts"), [(None, [None]), ("1", [1]), ("2, 1", [2, 1]), ("1,1", [1])]
+    ("said", "counts"), [(None, [None]), ("1", [1]), ("2, 1", [2, 1]), ("1,1", [1])]
 )
-def test_threads(text: str | None, counts: list[int | None]) -> None:
-    assert cli_bench.threads_of(text) == counts
+def test_threads(said: str | None, counts: list[int | None]) -> None:
+    assert cli_bench.threads_of(said) == counts

@@ -13,7 +13,7 @@ from octavo.report.html import report_html, tuning_html
 from octavo.report.html.parts import bars, noise_bars
 from octavo.report.html.verdict import measured_verdict
 from octavo.results.benchmark import Benchmark
-from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
 from octavo.results.words import number
 from tests.report.evidence_samples import (
     BENCHMARK,
@@ -423,8 +423,3 @@ def test_hostile_names_in_evidence_are_text() -> None:
     shown = [cell.words() for cell in column(section(page, "layers"), "layer")]
     assert shown[0] == f"{SHOWN} look here first"
     assert SHOWN in [cell.words() for cell in column(section(page, "ranges"), "layer")]
-
-
-def test_one_evidence_gives_one_page() -> None:
-    assert report_html(layer_report(), evidence()) == report_html(layer_report(), evidence())
-    assert ORT in (one.name for one in BENCHMARK.models)

@@ -123,14 +123,21 @@ CASES = {
 }
 
 
+def commands(report: Report | None, given: Evidence) -> list[str]:
+    return [one.command for one in advice(report, given, judged(report, given))]
+
+
 @pytest.mark.parametrize(("report", "given", "ship", "found"), CASES.values(), ids=CASES)
-def test_what_speaks_against_shipping(
+def test_what_speaks_against_shipping_and_what_to_do_next(
     report: Report | None, given: Evidence, ship: Ship, found: list[Finding]
 ) -> None:
     made = judged(report, given)
     assert (made.ship, [finding for finding, _ in made.findings]) == (ship, found)
     assert made.sentence.count(". ") == 0  # one sentence
     assert all(said in made.sentence for _, said in made.findings[:2])
+    next_steps = commands(report, given)
+    assert 1 <= len(set(next_steps)) == len(next_steps) <= MOST
+    assert any("InferenceSession" in one for one in next_steps) <= (ship is not Ship.NOT)
 
 
 def test_a_model_that_nobody_timed_is_ready_if_it_is_fast_enough() -> None:
@@ -175,20 +182,6 @@ def test_what_differs_is_never_called_the_same(cosine: float, said: str) -> None
     tiny = checked(inputs="given", error=1e-18, cosine_error=0.0)
     assert " 99.999% like it" in judged(tiny).sentence
     assert "1 - cosine" not in str(tiny)
-
-
-def commands(report: Report | None, given: Evidence) -> list[str]:
-    return [one.command for one in advice(report, given, judged(report, given))]
-
-
-@pytest.mark.parametrize(("report", "given", "ship", "_"), CASES.values(), ids=CASES)
-def test_every_verdict_has_something_to_do_next(
-    report: Report | None, given: Evidence, ship: Ship, _: object
-) -> None:
-    said = commands(report, given)
-    assert 1 <= len(said) <= MOST
-    assert len(set(said)) == len(said)
-    assert any("InferenceSession" in one for one in said) <= (ship is not Ship.NOT)
 
 
 def test_commands_follow_from_what_was_found() -> None:
