@@ -51,6 +51,7 @@ def relative(got: Array, exact: Array) -> float:
     return float(np.linalg.norm(got - exact) / np.linalg.norm(exact))
 
 
+@pytest.mark.vnni
 def test_every_variant_is_what_it_is_called(linear: Path, tmp_path: Path) -> None:
     made = variants.every((FLOAT, QD_CHANNEL, NATIVE), linear, tmp_path)
     assert not made.refused

@@ -48,6 +48,7 @@ def check_linear(layer: Layer, rows: int, *, exact: bool) -> None:
         assert rms(got - expected) > FLOAT_ERROR  # it is int8 indeed
 
 
+@pytest.mark.vnni("ONNX Runtime int8")
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize(
     "name",
@@ -92,6 +93,7 @@ def recurrent_error(rnn: Rnn, x: Float32, given: list[Float32]) -> float:
     return 1.5 * slope * quantization_error(x, given[0])
 
 
+@pytest.mark.vnni("LSTM")
 @pytest.mark.parametrize("rnn", SHAPES, ids=lambda rnn: f"{rnn.kind} {rnn.label}")
 def test_recurrent(rnn: Rnn) -> None:
     given = rnn.weights()
