@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime.quantization as ort_quantization
 import pytest
-from onnx import numpy_helper
 
 from octavo.core.form import Form
 from octavo.core.qparams import QType
@@ -119,33 +117,6 @@ def test_it_changes_the_schemes_of_rules_too_and_no_float_ones() -> None:
     assert a.scheme.weight is not None and a.scheme.weight.granularity is Granularity.TENSOR
     assert b.scheme is FLOAT
     assert weight_of(recipe).granularity is Granularity.CHANNEL  # the caller's is as it was
-
-
-@pytest.mark.parametrize(
-    ("options", "dtype", "scales", "bounds"),
-    [
-        ({}, np.int8, 32, (-127, 127)),
-        ({"per_channel": False}, np.int8, 1, (-127, 127)),
-        ({"reduce_range": True}, np.int8, 32, (-64, 64)),
-        ({"weight_type": QuantType.QUInt8}, np.uint8, 32, (0, 255)),
-        ({"weight_type": QuantType.QUInt8, "per_channel": False}, np.uint8, 1, (0, 255)),
-        ({"cpu": "any"}, np.uint8, 32, (1, 255)),
-        ({"recipe": "int8-per-tensor"}, np.int8, 1, (-127, 127)),
-        ({"recipe": "int8-per-tensor", "per_channel": True}, np.int8, 32, (-127, 127)),
-        ({"recipe": "int8-per-tensor", "reduce_range": True}, np.int8, 1, (-64, 64)),
-    ],
-    ids=str,
-)
-def test_what_is_stored(
-    tmp_path: Path, options: dict[str, Any], dtype: Any, scales: int, bounds: tuple[int, int]
-) -> None:
-    assert checked(mlp(1), tmp_path, **options).status == "passed"
-    tensors = {t.name: t for t in onnx.load(tmp_path / "out.onnx").graph.initializer}
-    q = numpy_helper.to_array(tensors["w0_quantized"])
-    assert q.dtype == dtype and q.shape == (32, 32)
-    assert numpy_helper.to_array(tensors["w0_scale"]).size == scales
-    assert bounds[0] <= q.min() and q.max() <= bounds[1]
-    assert int(q.max()) - int(q.min()) > 0.9 * (bounds[1] - bounds[0])
 
 
 @pytest.mark.parametrize(
