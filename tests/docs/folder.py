@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -83,22 +84,13 @@ def prepare(folder: Path) -> Path:
 
 def checkpoint(folder: Path) -> None:
     """A sentence-transformers model of one layer, with drawn weights and a tokenizer of letters."""
-    import torch
     import transformers
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Split
 
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=400,
-        hidden_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=128,
-    )
     with quiet():
-        transformers.BertModel(config).save_pretrained(folder)
+        _bert(400, num_hidden_layers=1, intermediate_size=128).save_pretrained(folder)
     words = ["[PAD]", "[UNK]", *map(chr, range(32, 127))]
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Split("", "isolated")
@@ -166,19 +158,16 @@ def _data(folder: Path, model: Path) -> None:
 
 def _checkpoint(folder: Path) -> None:
     """A BERT with random weights and its tokenizer, as transformers saves them."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=WORDS,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=256,
-    )
-    BertModel(config).eval().save_pretrained(folder)
+    _bert(WORDS).save_pretrained(folder)
     _tokenizer(folder, WORDS)
+
+
+def _bert(words: int, name: str = "BertModel", **options: Any) -> Any:
+    """A BERT of 64 columns with random weights."""
+    from tests.models import transformer
+
+    sizes = {"hidden_size": 64, "intermediate_size": 256} | options
+    return transformer(name, vocab_size=words, **sizes)
 
 
 def _tokenizer(folder: Path, size: int) -> None:
@@ -197,20 +186,9 @@ def _classifier() -> Path:
 
 def _export(path: Path) -> None:
     import torch
-    from transformers import BertConfig, BertForSequenceClassification
 
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=WORDS,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=256,
-        num_labels=6,
-        initializer_range=0.08,
-        attn_implementation="eager",
-    )
-    model = BertForSequenceClassification(config).eval()
+    labels = {"num_labels": 6, "initializer_range": 0.08, "attn_implementation": "eager"}
+    model = _bert(WORDS, "BertForSequenceClassification", **labels)
 
     class Logits(torch.nn.Module):  # type: ignore[misc]
         """Two tensors in, one out."""
