@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from octavo import Recipe, Scheme
 from octavo.torch import qconfig as q
-from tests.golden.corpus import Case, Missing
-from tests.golden.torch_support import Make, case, filled, seeded
+from tests.golden.corpus import Case
+from tests.golden.torch_support import Make, case, filled
+from tests.models import seeded
 
 ALL = Recipe(name="all", default=Scheme())
 RECIPES: dict[str, dict[str, Any]] = {
@@ -154,10 +155,8 @@ A = seeded(3, 6, 32)
 
 
 def conv1d_hf() -> nn.Module:
-    try:
-        from transformers.pytorch_utils import Conv1D
-    except ImportError as error:
-        raise Missing(f"transformers: {error}") from error
+    from transformers.pytorch_utils import Conv1D
+
     return Conv1D(48, 40)
 
 
@@ -206,7 +205,7 @@ SPECS: dict[str, tuple[Make, Options]] = {
     "linear, bfloat16 model": (cast(torch.bfloat16), {**DEFAULT, **FLOAT16}),
     "linear, double model": (cast(torch.float64), DEFAULT),
     **{
-        f"linear, {name}": (of(_seq(lin(), act, lin(48, 16)), X), {**DEFAULT, **ACCURATE})
+        f"linear, {name}": (of(_seq(lin(), act, lin(48, 16)), X), DEFAULT)
         for name, act in ACTS.items()
     },
     "linear, norm": (of(_seq(lin(), partial(nn.LayerNorm, 48), lin(48, 16), nn.ReLU), X), DEFAULT),
@@ -279,7 +278,7 @@ SPECS: dict[str, tuple[Make, Options]] = {
     "bag, rows": (of(partial(nn.EmbeddingBag, 400, 24), IDS, call=forward), ASKED),
     "mha": (
         of(mha(batch_first=True), A, call=attend),
-        {**DTYPES, **RECIPES, **OWN, **by_type(nn.MultiheadAttention)},
+        {**DTYPES, **RECIPES, **by_type(nn.MultiheadAttention)},
     ),
     "mha, time first": (of(mha(bias=False), A, call=attend), DEFAULT),
     "mha, padding": (of(mha(batch_first=True), A, call=masked), {**DEFAULT, **ACCURATE}),
@@ -330,11 +329,10 @@ for _name, (_kind, _cell) in _RECURRENT.items():
     _layer = partial(_kind, 24, 20)
     _lengths = torch.tensor([6, 2, 4])
     _plain = partial(_layer, batch_first=True, bias=False)
+    _types = {**OWN, **by_type(_kind)} if _name == "lstm" else {}
+    _every = {**DTYPES, **RECIPES, **_types}
     SPECS |= {
-        _name: (
-            of(_layer, STEPS, call=forward),
-            {**DTYPES, **RECIPES, **OWN, **by_type(_kind)},
-        ),
+        _name: (of(_layer, STEPS, call=forward), _every),
         f"{_name}, two both ways": (
             of(partial(_both, num_layers=2), STEPS, *states(4, cell=_name == "lstm"), call=forward),
             {**DEFAULT, **FLOAT16},
@@ -350,13 +348,7 @@ for _name, (_kind, _cell) in _RECURRENT.items():
         f"{_name}, one sequence": (of(_layer, STEPS[:, 0], call=forward), DEFAULT),
         f"{_name} cell": (
             of(partial(_cell, 24, 20), STEPS[0], call=forward),
-            {
-                **DTYPES,
-                **RECIPES,
-                "affine": OWN["affine"],
-                "7 bits": OWN["7 bits"],
-                **by_type(_cell),
-            },
+            {**DTYPES, **(by_type(_cell) if _name == "lstm" else {})},
         ),
         f"{_name} cell, no bias": (
             of(partial(_cell, 24, 20, bias=False), STEPS[0], call=forward),

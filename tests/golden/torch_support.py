@@ -16,11 +16,6 @@ from tests.golden.facts import Facts, attempt, bits, digest, report_facts, under
 from tests.golden.onnx_runs import ran, session
 
 
-def seeded(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
-    """Normal numbers, the same in each run."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
-
-
 def filled(model: nn.Module, seed: int = 0) -> nn.Module:
     """`model` in eval mode with weights that are the same in each run."""
     generator = torch.Generator().manual_seed(seed)
