@@ -25,24 +25,17 @@ from octavo.recipe import (
     Recipe,
     Report,
     Scheme,
-    Verification,
 )
+from tests.results.reports import report
 
 LAYER = Layer("/fc/MatMul", Kind.LINEAR, "MatMul", (("w", (384, 384)),), 589_824, 147_456)
-REPORT = Report(
+REPORT = report(
+    LayerOutcome(LAYER, True, Scheme().describe(), "", 589_824, 148_992, 40.0),
     source="m.onnx",
     output="m.int8.onnx",
     recipe=PRESETS["int8"].to_dict(),
-    target="portable",
-    cpu="vnni",
-    quant_format="qoperator",
-    layers=(LayerOutcome(LAYER, True, Scheme().describe(), "", 589_824, 148_992, 40.0),),
     model_bytes_before=1_000_000,
     model_bytes_after=500_000,
-    opset=17,
-    min_onnxruntime="1.17",
-    verification=Verification("passed", "made up", 1, 0.001, 0.001, 0.1),
-    seconds=0.5,
 )
 
 

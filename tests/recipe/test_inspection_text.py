@@ -7,16 +7,12 @@ from dataclasses import replace
 import pytest
 
 from octavo.recipe import FLOAT, Decision, Inspection, Kind, Layer, Scheme
+from tests.results.reports import linear
 from tests.results.terminals import on_terminal
 
 REASON = "a product of two activations: it has no weights to make smaller"
 BLOCK = "/encoder/layer.{}/attention/self/query/MatMul"
 LONG = "/encoder/" + "a_part_of_a_name/" * 4 + "query/MatMul"
-
-
-def linear(name: str, **changes: object) -> Layer:
-    layer = Layer(name, Kind.LINEAR, "MatMul", ((name + ".w", (384, 1536)),), 2_359_296, 589_824)
-    return replace(layer, **changes)  # type: ignore[arg-type]
 
 
 PRODUCT = Layer("/qk", Kind.ACTIVATION_MATMUL, "MatMul", (), 0, None, scope="body")

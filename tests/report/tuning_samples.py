@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from octavo.recipe import Kind, Layer, LayerOutcome, Recipe, Report, Scheme, Verification
+from octavo.recipe import LayerOutcome, Recipe, Report, Scheme
 from octavo.results.tuning import Status, Trial, TuneResult
+from tests.results.reports import linear, report
 
 RECIPE = Recipe("int8", Scheme())
 TRACEBACK = """\
@@ -59,11 +60,10 @@ def layer_report(layers: int = 12) -> Report:
     """All layers quantized but the last."""
     outcomes = []
     for i in range(1, layers + 1):
-        layer = Layer(f"fc{i}", Kind.LINEAR, "MatMul", ((f"fc{i}.w", (384, 1536)),), 2_359_296, 9)
         left = i == layers
         outcomes.append(
             LayerOutcome(
-                layer,
+                linear(f"fc{i}", macs_per_row=9),
                 not left,
                 "float" if left else Scheme().describe(),
                 "the accuracy criterion" if left else "",
@@ -72,21 +72,7 @@ def layer_report(layers: int = 12) -> Report:
                 None if left else 40.0 + i / 10,
             )
         )
-    return Report(
-        source="model.onnx",
-        output="model.int8.onnx",
-        recipe={"name": "int8"},
-        target="portable",
-        cpu="vnni",
-        quant_format="qoperator",
-        layers=tuple(outcomes),
-        model_bytes_before=90_400_000,
-        model_bytes_after=23_100_000,
-        opset=17,
-        min_onnxruntime="1.17",
-        verification=Verification("passed", "made up", 3, 0.00213, 0.0021, 0.1),
-        seconds=1.2,
-    )
+    return report(*outcomes, output="model.int8.onnx", model_bytes_after=23_100_000, seconds=1.2)
 
 
 def result(**changes: object) -> TuneResult:

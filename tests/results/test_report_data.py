@@ -4,7 +4,8 @@ import json
 import math
 from dataclasses import replace
 
-from octavo.recipe import PRESETS, Kind, Layer, LayerOutcome, Report, Verification
+from octavo.recipe import PRESETS, Kind, Layer, LayerOutcome, Report
+from tests.results.reports import report
 
 LAYER = Layer(
     name="/encoder/query",
@@ -16,25 +17,10 @@ LAYER = Layer(
     scope="/if/then",
     shares_with=("/decoder/query", "/head"),
 )
-REPORT = Report(
-    source="model.onnx",
-    output="model.int8.onnx",
+REPORT = report(
+    LayerOutcome(LAYER, True, "int8 per channel", "", 2365440, 602112, 41.5, ("shared",)),
+    LayerOutcome(replace(LAYER, kind=Kind.CONV, macs_per_row=None), False, "float", "slow", 64, 64),
     recipe=PRESETS["int8"].to_dict(),
-    target="portable",
-    cpu="vnni",
-    quant_format="operators",
-    layers=(
-        LayerOutcome(LAYER, True, "int8 per channel", "", 2365440, 602112, 41.5, ("shared",)),
-        LayerOutcome(
-            replace(LAYER, kind=Kind.CONV, macs_per_row=None), False, "float", "slow", 64, 64
-        ),
-    ),
-    model_bytes_before=90_000_000,
-    model_bytes_after=23_000_000,
-    opset=17,
-    min_onnxruntime="1.17",
-    verification=Verification("passed", "made up", 2, 0.001, 0.0012, 0.1),
-    seconds=1.25,
     notes=("opset raised from 11 to 17",),
 )
 

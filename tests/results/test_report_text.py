@@ -11,21 +11,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from octavo.recipe import Kind, Layer, LayerOutcome, Report, Scheme, Verification
+from octavo.recipe import Kind, Layer, LayerOutcome, Scheme, Verification
 from octavo.report.terminal import show
 from octavo.results import words
 from octavo.results.report import Conversion
 from tests import fresh
+from tests.results.reports import linear, report
 from tests.results.terminals import on_terminal
 
 SCHEME = Scheme().describe()
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
 REASON = "a product of two activations: it has no weights to make smaller"
-
-
-def linear(name: str, **changes: object) -> Layer:
-    layer = Layer(name, Kind.LINEAR, "MatMul", ((name + ".w", (384, 1536)),), 2_359_296, 589_824)
-    return replace(layer, **changes)  # type: ignore[arg-type]
 
 
 def quantized(name: str, sqnr: float | None = 40.0, **changes: object) -> LayerOutcome:
@@ -37,25 +33,6 @@ def quantized(name: str, sqnr: float | None = 40.0, **changes: object) -> LayerO
 def left(name: str, reason: str = REASON) -> LayerOutcome:
     layer = Layer(name, Kind.ACTIVATION_MATMUL, "MatMul", (), 0, None)
     return LayerOutcome(layer, False, "float", reason, 0, 0)
-
-
-def report(*layers: LayerOutcome, **changes: object) -> Report:
-    made = Report(
-        source="model.onnx",
-        output="out/model.int8.onnx",
-        recipe={"name": "int8"},
-        target="portable",
-        cpu="vnni",
-        quant_format="qoperator",
-        layers=layers,
-        model_bytes_before=90_400_000,
-        model_bytes_after=22_900_000,
-        opset=17,
-        min_onnxruntime="1.17",
-        verification=Verification("passed", "made up", 3, 0.00213, 0.0021, 0.1),
-        seconds=1.234,
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def text(**changes: object) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from octavo.recipe import FLOAT, Decision, Kind, Layer, Recipe, Scheme, plan, preset
 from octavo.recipe.target import Built, Feed
 from octavo.results.report import Report, Verification
+from tests.results.reports import report
 
 BYTES = 4000
 
@@ -94,21 +95,8 @@ class Simulated:
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
     ) -> Report | None:
         out.write_text(json.dumps(recipe.to_dict()))
-        return Report(
-            "simulated",
-            str(out),
-            recipe.to_dict(),
-            "portable",
-            "vnni",
-            "qoperator",
-            (),
-            1,
-            1,
-            17,
-            "1.17",
-            Verification("skipped"),
-            0.0,
-        )
+        skipped = Verification("skipped")
+        return report(source="simulated", recipe=recipe.to_dict(), verification=skipped)
 
     def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> Sequence[Feed]:
         return [{"x": np.random.default_rng(seed).standard_normal(8).astype(np.float32)}]
