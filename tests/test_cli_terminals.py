@@ -39,7 +39,6 @@ COMMANDS = {
             f"made by Octavo {octavo.__version__}: recipe int8, target native",
             "runs on Octavo's own operators",
             "needs ONNX Runtime 1.",
-            "quantized layers multiply 2,048 weights a row",
         ),
     ),
 }
