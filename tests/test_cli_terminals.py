@@ -152,7 +152,7 @@ def test_a_pipe_gets_plain_lines(
         assert re.search(rf"{re.escape(name)} .*\d", out)  # with its figures, for grep
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @SOME
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_a_terminal_without_colours(
@@ -162,6 +162,7 @@ def test_a_terminal_without_colours(
     screen = on_terminal(command, monkeypatch, **environment)
     moves = {"\x1b[1A", "\x1b[2K", "\x1b[?25l", "\x1b[?25h"} if "NO_COLOR" in environment else set()
     assert set(ANY_CODE.findall(screen)) <= moves
+    assert max(map(len, lines_of(screen))) <= 80
     assert_whole(command, screen)
 
 
