@@ -101,7 +101,7 @@ def test_whole_models_of_any_length(recipe: str | None) -> None:
     for batch, length in ((2, 9), (3, 5), (5, 17), (4, 8)):
         feed = tokens(batch, length, padded=True)
         assert torch.equal(states(run, feed), states(quantized, feed))
-    assert graphs == [[BLOCK, BLOCK, "octavo.linear.default"]]  # and the pooler
+    assert [graph.count(BLOCK) for graph in graphs] == [2]
 
 
 @pytest.mark.slow  # one operator more than test_torch_linear.py compiles so
