@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from torch import Tensor
 
 from octavo.core.qparams import QType
@@ -35,7 +34,6 @@ CHOICES: dict[str, WeightChoice] = {
     "float16": SchemeChoice(PRESETS["float16"].default),
     "bfloat16": QConfigChoice(_BFLOAT16),
 }
-every_choice = pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 
 
 def stated(layer: Any) -> Tensor:

@@ -17,6 +17,8 @@ from octavo.recipe import AttentionType, preset
 from octavo.torch import export_onnx, inspect, load, quantize_dynamic, report, save
 from tests.models import encoder, relative
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 RECIPE = replace(preset("int8"), attention=AttentionType.BFLOAT16)
 X = torch.randn(2, 40, 64, generator=torch.Generator().manual_seed(1))
 

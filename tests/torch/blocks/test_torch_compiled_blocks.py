@@ -24,6 +24,8 @@ from octavo.torch.blocks import block_operator as under_test
 from tests import models
 from tests.torch.blocks.one_call import quantized_bert, tokens
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 pytest.importorskip("transformers")
 
 WIDTH = 48

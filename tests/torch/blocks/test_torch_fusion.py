@@ -14,6 +14,8 @@ from octavo.torch.blocks.activations import activation_name
 from octavo.torch.blocks.dynamic_type import has_dynamic_type
 from octavo.torch.memory import in_large_pages
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 ACTIVATIONS = {
     "gelu": nn.GELU(),
     "gelu_tanh": nn.GELU("tanh"),

@@ -18,6 +18,7 @@ from octavo.torch.layers.linear import QuantizedLinear
 from tests.models import relative
 
 pytestmark = [
+    pytest.mark.usefixtures("one_registry"),
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype:UserWarning"),
 ]

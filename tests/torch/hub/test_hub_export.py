@@ -18,6 +18,8 @@ from octavo.torch.hub import export_folder as exporting
 from tests.models import relative, tokens, transformer
 from tests.torch.hub.families import BERT, BY_NAME, checkpoint, load
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 IDS = tokens(2, 7)
 
 

@@ -21,6 +21,8 @@ from octavo.torch.layers.attention import QuantizedMultiheadAttention
 from octavo.torch.layers.linear import QuantizedLinear
 from tests.models import outcomes
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 E, HEADS, L, S, N = 48, 4, 7, 5, 3
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -20,6 +20,8 @@ from tests.core import statement
 from tests.models import assert_bits, filled, operators, relative, run, seeded
 from tests.torch.layers.cases import every, quantized, rows
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 SIZES = [(1, 1, 1), (37, 5, 3), (24, 40, 16), (130, 3, 7)]
 CLOSE = 0.02
 

@@ -19,6 +19,8 @@ from tests.core import statement
 from tests.models import assert_bits, net, outcomes, relative
 from tests.torch.layers.cases import every, near, quantized
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 LAYERS: dict[str, Any] = {
     "plain": lambda: nn.Conv2d(3, 5, 3),
     "padding": lambda: nn.Conv2d(3, 5, (3, 2), stride=(1, 2), padding=(2, 1)),

@@ -19,6 +19,8 @@ from octavo.torch.layers.experts import QuantizedExperts
 from octavo.torch.qconfig import default_dynamic_qconfig
 from tests.models import outcomes, relative, transformer
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 E, H, I, K = 5, 64, 48, 2  # noqa: E741
 
 

@@ -42,6 +42,8 @@ from tests.torch.recurrent_cases import (
     states,
 )
 
+pytestmark = pytest.mark.usefixtures("one_registry")
+
 AXIS = {"cell": 0, "stack": 1}
 """Of the batch: in inputs, states and outputs."""
 every_form = pytest.mark.parametrize("form", AXIS)
