@@ -498,6 +498,7 @@ def run_of(folder: Path, test: str, *workers: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("forgotten", "workers"),
     [([], []), (["reference"], []), (["reference"], ["-p", "xdist", "-n", "1"])],

@@ -55,7 +55,7 @@ def bindings_flags() -> list[str]:
     pytest.skip("NOT TESTED: headers of the bindings need nanobind; run `make setup` again")
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(30)
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str) -> None:
     isa = isa_of(header)

@@ -92,6 +92,7 @@ def exported(family: Family, export: Export) -> Path:
         pytest.skip(f"the exporter cannot write it: {reason}")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("family", "export"), cases())
 def test_it_is_near_float_and_every_attention_is_one_node(
     tmp_path: Path, family: Family, export: Export

@@ -301,6 +301,7 @@ def cells() -> nn.Module:
     return filled(net(step, **made))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("dtype", "bound"), [("int8", CLOSE), (torch.float16, SAME)])
 def test_cells(dtype: Any, bound: float, tmp_path: Path) -> None:
     model = quantize_dynamic(cells(), dtype=dtype)
@@ -354,6 +355,7 @@ def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int
     assert relative(y, expected) <= 2 * CLOSE
 
 
+@pytest.mark.slow
 def test_a_native_model_with_everything(whole: tuple[nn.Module, Path], tmp_path: Path) -> None:
     model, path = whole[0], tmp_path / "m.onnx"
     i = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))

@@ -426,6 +426,7 @@ MASKS: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(name: str, chains: list[Any]) -> None:
     layer, _ = one_layer()

@@ -98,6 +98,7 @@ def by_its_own_forward(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
         return call(model, given)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", of_families(PADDED))
 def test_padding_is_left_out(name: str) -> None:
     given, model = feed(name, padded=True), quantized(name)

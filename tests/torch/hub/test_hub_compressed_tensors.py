@@ -91,6 +91,7 @@ def test_weights_are_those_that_the_package_wrote(tmp_path: Path, weights: dict[
 GROUPS = {"int8": None, "int4": 32, "int4-128": 128}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("recipe", GROUPS)
 def test_the_package_reads_what_octavo_wrote(recipe: str, tmp_path: Path) -> None:
     pytest.importorskip("compressed_tensors")

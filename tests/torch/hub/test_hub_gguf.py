@@ -72,6 +72,7 @@ def _logits(model: Any) -> torch.Tensor:
     return found
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
