@@ -20,8 +20,9 @@ import pytest
 from onnx import helper
 
 from octavo.errors import OutputError
-from octavo.files import locks
+from octavo.files import locks, ownership
 from octavo.files import staging as module
+from octavo.files.ownership import own_name
 from octavo.files.staging import ASIDE, PREFIX, Staging, output_error, remove_abandoned
 from tests import fresh
 from tests.graphs import mlp, snapshot
@@ -188,7 +189,7 @@ def test_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks_of
     else:
         monkeypatch.setattr(locks, "open_folder", failing(errno.EACCES))
         monkeypatch.setattr(locks, "fcntl", None)
-        left = [abandoned(tmp_path, "0123").name]  # by whom nobody can tell: it stays
+        left = [abandoned(tmp_path).name]  # by whom nobody can tell: it stays
     with Staging(tmp_path / "a.onnx") as staging:
         write(tmp_path / "b.onnx", b"data")  # takes nothing away from the other
         staging.model.write_bytes(NEW)
@@ -196,9 +197,11 @@ def test_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks_of
     assert names(tmp_path) == sorted([*left, "a.onnx", "b.onnx", "b.onnx.data"])
 
 
-def abandoned(parent: Path, name: str, plan: dict[str, Any] | None = None) -> Path:
-    folder = parent / f"{PREFIX}{name}"
-    (folder / "files").mkdir(parents=True)
+def abandoned(parent: Path, plan: dict[str, Any] | None = None) -> Path:
+    """What a conversion that was killed left."""
+    folder = parent / own_name(PREFIX, parent)
+    folder.mkdir(mode=0o700)
+    (folder / "files").mkdir()
     (folder / "files" / "out.onnx").write_bytes(NEW)
     if plan is not None:
         (folder / "commit.json").write_text(json.dumps(plan))
@@ -206,7 +209,7 @@ def abandoned(parent: Path, name: str, plan: dict[str, Any] | None = None) -> Pa
 
 
 def test_abandoned_folders_are_removed_and_others_are_not(tmp_path: Path) -> None:
-    abandoned(tmp_path, "a")
+    abandoned(tmp_path)
     (tmp_path / f"{PREFIX}file").write_bytes(b"a file")
     for folder in (".octavo-cache", "target"):
         (tmp_path / folder).mkdir()
@@ -216,6 +219,101 @@ def test_abandoned_folders_are_removed_and_others_are_not(tmp_path: Path) -> Non
     kept = [".octavo-cache", f"{PREFIX}file", f"{PREFIX}link", "out.onnx", "target"]
     assert names(tmp_path) == sorted(kept)
     assert all((tmp_path / n / "precious").exists() for n in ("target", ".octavo-cache"))
+
+
+STRANGER = "0123456789abcdef"
+
+
+def moved_by_plan(planted: Path, precious: Path) -> None:
+    plan = {"model": "m", "data": str(precious / "file"), "old": {}}
+    (planted / "commit.json").write_text(json.dumps(plan))
+
+
+def removed_by_plan(planted: Path, precious: Path) -> None:
+    old = {name: (precious / "file").stat().st_ino for name in (str(precious / "file"), "../file")}
+    plan = {"model": "gone", "data": None, "old": old}
+    (planted / "commit.json").write_text(json.dumps(plan))
+
+
+def aside_is_a_link(planted: Path, precious: Path) -> None:
+    (planted / ASIDE).symlink_to(precious)
+
+
+def files_is_a_link(planted: Path, precious: Path) -> None:
+    shutil.rmtree(planted / "files")
+    (planted / "files").symlink_to(precious)
+
+
+def it_is_a_link(planted: Path, precious: Path) -> None:
+    shutil.rmtree(planted)
+    planted.symlink_to(precious)
+
+
+SHAPES = [moved_by_plan, removed_by_plan, aside_is_a_link, files_is_a_link, it_is_a_link]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("of", ["a stranger", "this account", "another folder", "another account"])
+def test_a_planted_folder_touches_nothing_elsewhere(
+    shape: Callable[[Path, Path], None],
+    of: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may come with an archive. Only one of this account's own making is removed."""
+    precious, work, other = tmp_path / "precious", tmp_path / "work", tmp_path / "other"
+    for folder in (precious, work, other):
+        folder.mkdir()
+    (precious / "file").write_bytes(b"keep")
+    planted = abandoned(other if of == "another folder" else work)
+    if of == "another folder":
+        planted = planted.rename(work / planted.name)
+    if of == "a stranger":
+        planted = planted.rename(work / f"{PREFIX}{STRANGER}")
+    shape(planted, precious)
+    before = snapshot(tmp_path)
+    if of == "another account":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    remove_abandoned(work)
+    assert (precious / "file").read_bytes() == b"keep" and names(precious) == ["file"]
+    left = names(work)
+    if of == "this account" and shape is not it_is_a_link:
+        assert left == [] and not caplog.records
+    else:
+        assert left == [planted.name] and snapshot(tmp_path) == before
+        assert f"{planted} is named like" in caplog.text and "left alone" in caplog.text
+
+
+def test_a_folder_that_others_may_write_to_is_left_alone(tmp_path: Path) -> None:
+    planted = abandoned(tmp_path)
+    planted.chmod(0o777)
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == [planted.name]
+
+
+@pytest.mark.parametrize("spoiled", ["short", "readable by others", "a link", "no folder"])
+def test_a_key_that_is_not_private_is_not_used(
+    spoiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = ownership._key.__wrapped__
+    key = made()
+    path = tmp_path / "octavo" / "staging.key"
+    assert key == made() == path.read_bytes() and path.stat().st_mode & 0o777 == 0o600
+    if spoiled == "short":
+        path.write_bytes(b"1")
+    elif spoiled == "readable by others":
+        path.chmod(0o644)
+    else:
+        path.rename(path.with_name("moved"))
+        if spoiled == "a link":
+            path.symlink_to("moved")
+        else:
+            (path.with_name("moved")).unlink()
+            path.parent.rmdir()
+            path.parent.write_bytes(b"")
+    assert len(made()) == 32 and made() != key
 
 
 def test_the_folder_of_a_living_process_stays(tmp_path: Path) -> None:
@@ -256,7 +354,7 @@ def test_a_folder_taken_away_before_it_is_locked_is_made_again(
 
 def test_a_commit_that_had_not_begun_takes_no_foreign_file(tmp_path: Path) -> None:
     plan = {"model": "out.onnx", "data": "out.onnx.data", "old": {}}
-    folder = abandoned(tmp_path, "a", plan)
+    folder = abandoned(tmp_path, plan)
     (folder / "files" / "out.onnx.data").write_bytes(b"new data")
     (tmp_path / "out.onnx.data").write_bytes(b"foreign")
     remove_abandoned(tmp_path)
@@ -269,7 +367,7 @@ def test_a_commit_that_was_done_is_finished(tmp_path: Path) -> None:
     old.write_bytes(b"old data")
     foreign.write_bytes(b"somebody made this since")
     inodes = {old.name: old.stat().st_ino, foreign.name: foreign.stat().st_ino + 1}
-    folder = abandoned(tmp_path, "a", {"model": "out.onnx", "data": None, "old": inodes})
+    folder = abandoned(tmp_path, {"model": "out.onnx", "data": None, "old": inodes})
     (folder / "files" / "out.onnx").rename(tmp_path / "out.onnx")
     remove_abandoned(tmp_path)
     assert names(tmp_path) == ["out.onnx", "out.onnx.7.data"]
@@ -279,7 +377,7 @@ def test_a_folder_that_was_put_aside_is_put_back_unless_the_new_one_is_there(
     tmp_path: Path,
 ) -> None:
     for name in ("there", "missing"):
-        (abandoned(tmp_path, name) / ASIDE / name).mkdir(parents=True)
+        (abandoned(tmp_path) / ASIDE / name).mkdir(parents=True)
     (tmp_path / "there" / "new").mkdir(parents=True)
     remove_abandoned(tmp_path)
     assert names(tmp_path) == ["missing", "there"] and names(tmp_path / "there") == ["new"]
@@ -287,7 +385,7 @@ def test_a_folder_that_was_put_aside_is_put_back_unless_the_new_one_is_there(
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 3}', '{"model": "out.onnx"}'])
 def test_a_broken_plan(tmp_path: Path, text: str) -> None:
-    (abandoned(tmp_path, "a") / "commit.json").write_text(text)
+    (abandoned(tmp_path) / "commit.json").write_text(text)
     remove_abandoned(tmp_path)
     assert names(tmp_path) == []
 
@@ -313,7 +411,7 @@ def situation(folder: Path) -> Path:
     """An earlier result with external data, and what an earlier run that was killed left."""
     out = folder / "out.onnx"
     write(out, b"old data", model_with_data("out.onnx.data"))
-    abandoned(folder, "killed")
+    (abandoned(folder) / "killed").touch()
     model_with_data("out.onnx.1.data")  # here, where no trace makes it slow
     return out
 
@@ -394,7 +492,7 @@ def test_ctrl_c_at_every_line(tmp_path: Path) -> None:
     for folder in at_every_line(tmp_path, INTERRUPT, STEP):
         out = folder / "out.onnx"
         hidden = [n for n in names(folder) if n.startswith(PREFIX)]
-        assert hidden in ([], [f"{PREFIX}killed"]), (folder.name, hidden)
+        assert all((folder / name / "killed").exists() for name in hidden), (folder.name, hidden)
         remove_abandoned(folder)
         assert is_whole(out), (folder.name, names(folder))
         results.add(data_name(out))

@@ -3,7 +3,8 @@
 Everything is written in a hidden folder beside the output and put in place at the end: the data
 file first, under a name that no file has, then the model over whatever had its name. The folder is
 removed whatever happens; one that a killed process left behind is removed by the next run (it holds
-a lock as long as its process lives), and with it what an unfinished commit left outside.
+a lock as long as its process lives), and with it what an unfinished commit left outside. A folder
+of such a name that this account did not make is left alone: it may have come with an archive.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
-import secrets
 import shutil
 import weakref
 from collections.abc import Iterable, Mapping
@@ -23,8 +24,10 @@ from typing import Any, TypeVar
 from octavo.errors import ModelError, OutputError
 from octavo.files import locks
 from octavo.files.metadata import metadata
+from octavo.files.ownership import is_own, own_name
 
 PREFIX = ".octavo-staging-"
+_log = logging.getLogger("octavo.files")
 DATA_FILE = "octavo.data_file"  # metadata key: the data file that belongs to a model
 _JOURNAL = "commit.json"
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -36,12 +39,17 @@ ASIDE = "aside"  # holds the folder that a new one is about to replace
 class StagedOutput:
     """What is prepared in `folder`, a hidden one beside `out`. Use as a context manager."""
 
+    folder: Path
+
     def __init__(self, out: Path) -> None:
         self.out = out
-        self.folder = out.parent / f"{PREFIX}{secrets.token_hex(8)}"
 
     def __enter__(self: _T) -> _T:
         remove_abandoned(self.out.parent)
+        try:
+            self.folder = self.out.parent / own_name(PREFIX, self.out.parent)
+        except OSError as error:
+            raise output_error(error, self.out) from error
         self._lock: list[int] = []
         # A last resort for Ctrl-C on the way in or out of the context.
         self._last_resort = weakref.finalize(self, discard, self.folder, self._lock)
@@ -167,10 +175,20 @@ def _of_the_disk(error: Exception) -> OSError | None:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Removes staging folders in `parent` whose process is gone."""
+    """Removes this account's staging folders in `parent` whose process is gone.
+
+    Others stay, and a warning says so.
+    """
     if not locks.available():
         return
     for folder in parent.glob(f"{PREFIX}*"):
+        if not is_own(folder):
+            _log.warning(
+                "%s is named like what an interrupted run leaves, but was not made here by this "
+                "account; it is left alone: remove it if nobody needs it",
+                folder,
+            )
+            continue
         with contextlib.suppress(OSError):
             lock = locks.open_folder(folder, follow=False)
             try:
@@ -279,8 +297,9 @@ def discard(folder: Path, lock: list[int]) -> None:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # no plan, or half
         plan = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
         _settle(folder, plan)
+    aside = folder / ASIDE
     with contextlib.suppress(OSError):
-        for old in (folder / ASIDE).iterdir():
+        for old in () if aside.is_symlink() else aside.iterdir():
             if not os.path.lexists(folder.parent / old.name):  # the new one is not in its place
                 old.rename(folder.parent / old.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -289,11 +308,16 @@ def discard(folder: Path, lock: list[int]) -> None:
 
 
 def _settle(folder: Path, plan: Mapping[str, Any]) -> None:
+    """Ends the commit of `plan`. Raises ValueError where it names a file of another folder."""
     staged = folder / "files"
+    named = [plan["model"], *plan["old"], *([] if plan["data"] is None else [plan["data"]])]
+    for name in named:
+        if Path(name).name != name or name in ("", ".."):
+            raise ValueError(f"the plan names {name!r}")
     if not (staged / plan["model"]).exists():  # the new model is in place, the old one is gone
         for name, inode in plan["old"].items():
             path = folder.parent / name
-            if path.exists() and path.stat().st_ino == inode:
+            if os.path.lexists(path) and path.lstat().st_ino == inode:
                 path.unlink()
     elif plan["data"] is not None:  # perhaps the new data file is in place already
         data, target = staged / plan["data"], folder.parent / plan["data"]

@@ -285,7 +285,10 @@ def _remove_abandoned() -> None:
     """Removes what the workers of a parent that was killed left."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists():
+        gone = owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists()
+        with contextlib.suppress(OSError):
+            gone = gone and folder.lstat().st_uid == os.geteuid()
+        if gone:
             shutil.rmtree(folder, ignore_errors=True)
 
 
