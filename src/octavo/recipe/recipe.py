@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -14,6 +13,7 @@ from typing import Any
 from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
+from octavo.recipe import patterns
 from octavo.recipe.mix import Mix
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 from octavo.recipe.scheme import FLOAT, SCHEMES, Scheme
@@ -59,8 +59,8 @@ class Rule:
             )
         if self.regex is not None:
             try:
-                re.compile(self.regex)
-            except re.error as error:
+                patterns.check(self.regex)
+            except ValueError as error:
                 raise LocatedRecipeError(
                     f"regex {self.regex!r}: {error}; mend the regular expression", ("regex",)
                 ) from None
@@ -70,7 +70,7 @@ class Rule:
         if self.name is not None:
             return layer.name == self.name or fnmatchcase(layer.name, self.name)
         if self.regex is not None:
-            return re.fullmatch(self.regex, layer.name) is not None
+            return patterns.matches(self.regex, layer.name)
         if self.kind is not None:
             return layer.kind is self.kind
         return layer.op == self.op

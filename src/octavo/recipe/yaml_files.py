@@ -17,6 +17,8 @@ from octavo.recipe.reading import LocatedRecipeError
 from octavo.recipe.recipe import Recipe, preset
 
 MOST_NESTED = 100  # lists and mappings in one another
+MOST_VALUES = 100_000  # with what aliases repeat
+MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class FileKind:
 def read_text(path: Path, kind: FileKind) -> str:
     """The text of the file `path`; raises the kind's error where it cannot be read as UTF-8."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         beside = [p.name for p in path.parent.glob("*.y*ml")]
         raise kind.error(
@@ -44,6 +47,11 @@ def read_text(path: Path, kind: FileKind) -> str:
         raise kind.error(
             f"{path}: cannot read the {kind.noun}: {error.strerror}; give a file that you may read"
         ) from None
+    if len(raw) > MOST_BYTES:
+        raise kind.error(
+            f"{path}: a {kind.noun} has at most {MOST_BYTES:,} bytes; this is another file, or "
+            "one to be made shorter: a rule's `name` may have wildcards"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -66,11 +74,12 @@ class Document:
         self.kind = kind
         self._yaml = YAML(typ="safe", pure=True)
         try:
-            self._check_depth(text)
+            self._values = 0
+            self._check_size(text)
             root: Any = self._yaml.compose(text)
             if root is None:
                 raise self.error(1, f"the {kind.noun} is empty; {kind.start}")
-            self._root = root
+            self._root, self._values = root, 0
             self.data = self._plain(root)
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -84,16 +93,26 @@ class Document:
         except RecursionError:  # lists that hold themselves
             raise self.error(1, f"the {kind.noun} is nested too deeply") from None
 
-    def _check_depth(self, text: str) -> None:
-        """Python's own limit is the process's, and other libraries raise it."""
+    def _check_size(self, text: str) -> None:
+        """Python's own limit of depth is the process's, and other libraries raise it."""
         depth = 0
         for event in self._yaml.parse(text):
+            self._count(event)
             name = type(event).__name__
             depth += name.endswith(("SequenceStartEvent", "MappingStartEvent"))
             depth -= name.endswith(("SequenceEndEvent", "MappingEndEvent"))
             if depth > MOST_NESTED:
                 line = event.start_mark.line + 1
                 raise self.error(line, f"the {self.kind.noun} is nested too deeply")
+
+    def _count(self, what: Any) -> None:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise self.error(
+                what.start_mark.line + 1,
+                f"the {self.kind.noun} has more than {MOST_VALUES:,} values, with what its aliases "
+                "repeat; write fewer",
+            )
 
     def error(self, line: int, message: str) -> OctavoError:
         """The error that says `message` of `line`."""
@@ -120,8 +139,9 @@ class Document:
         """Lists, dicts with text keys, text, numbers, booleans and None.
 
         Not ruamel's own constructor: that one fails on a date such as 2024-13-45 without a line,
-        and here a date is a name like any other.
+        and here a date is a name like any other. An alias counts with all that it repeats.
         """
+        self._count(node)
         if node.id == "scalar":
             return self._scalar(node)
         if node.id == "sequence":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -20,6 +19,7 @@ from octavo.recipe import (
     Rule,
     Scheme,
     WeightScheme,
+    patterns,
 )
 from octavo.tune.goals import Criterion
 
@@ -112,7 +112,7 @@ class LayerEntry:
     def matches(self, layer: Layer) -> bool:
         """Whether the entry speaks of `layer`."""
         if self.regex is not None:
-            return re.fullmatch(self.regex, layer.name) is not None
+            return patterns.matches(self.regex, layer.name)
         return not self.ops or layer.op in self.ops
 
     def over(self, weaker: LayerEntry) -> LayerEntry:

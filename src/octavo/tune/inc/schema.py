@@ -6,9 +6,9 @@ or said to be idle (`sections.Key`).
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from octavo.recipe import patterns
 from octavo.tune.inc import values
 from octavo.tune.inc.schema_data import Dataloader, Postprocess, Train
 from octavo.tune.inc.sections import ByName, Kind, idle, needed
@@ -75,8 +75,8 @@ _ALGORITHMS = ("minmax", "kl", "placeholder", "percentile", "entropy")
 
 def _regex(value: Any) -> str:
     try:
-        re.compile(value)
-    except re.error as error:
+        patterns.check(value)
+    except ValueError as error:
         raise values.wrong_value(
             value, f"a regular expression ({error})", "one that matches whole operator names"
         ) from None
