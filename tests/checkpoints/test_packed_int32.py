@@ -33,19 +33,33 @@ def _exact(q: Any, zero: Any, scale: Any, group: int) -> Any:
 def test_gptq(bits: int, group: int, offset: int) -> None:
     q, zero, scale = _numbers(16, 256, group, bits)
     qweight = words(q, bits=bits).T.copy()
-    qzeros = words((zero - offset).T.copy(), bits=bits)
+    zero[::3] = 0  # in version 1 it borrows from the next one of its word
+    whole = words(zero.T.copy(), bits=bits).view(np.uint32)
+    ones = sum(1 << place for place in range(0, 32, bits))
+    qzeros = (whole - np.uint32(offset * ones)).view(np.int32)
     found = from_gptq(qweight, qzeros, scale.T, bits=bits, group=group, offset=offset)
     assert found.format.bits == bits
     assert found.format.group == (32 if group == 32 else 128)
     np.testing.assert_array_equal(found.dequantize(), _exact(q, zero, scale, group))
 
 
-def test_symmetric_weights_need_no_zero_points() -> None:
-    q, _, scale = _numbers(16, 64, 32)
-    qzeros = words(np.full((2, 16), 7, np.uint8))
-    found = from_gptq(words(q).T.copy(), qzeros, scale.T, bits=4, group=32, offset=1)
-    assert found.format is WeightFormat.INT4_32
-    np.testing.assert_array_equal(found.dequantize(), _exact(q, np.full((16, 2), 8), scale, 32))
+@pytest.mark.parametrize("stored", [0, 1], ids=["as-v2", "as-v1"])
+@pytest.mark.parametrize("said", [0, 1], ids=["v2", "v1"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_symmetric_zero_points_tell_the_version(bits: int, said: int, stored: int) -> None:
+    q, _, scale = _numbers(16, 64, 32, bits)
+    middle = 2 ** (bits - 1)
+    qzeros = words(np.full((2, 16), middle - stored, np.uint8), bits=bits)
+    given = (words(q, bits=bits).T.copy(), qzeros, scale.T)
+    found = from_gptq(*given, bits=bits, group=32, offset=said, symmetric=True)
+    assert found.zero is None
+    np.testing.assert_array_equal(
+        found.dequantize(), _exact(q, np.full((16, 2), middle), scale, 32)
+    )
+    for other in (middle - 2, middle + 1):
+        qzeros.view(np.uint8)[0, 0] = other
+        with pytest.raises(ValueError, match="qzeros holds others"):
+            from_gptq(*given, bits=bits, group=32, offset=said, symmetric=True)
 
 
 @pytest.mark.parametrize("group", [64, 0], ids=["group-64", "whole"])

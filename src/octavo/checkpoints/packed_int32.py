@@ -27,18 +27,41 @@ _GROUPS = (128, 64, 32)
 
 
 def from_gptq(
-    qweight: Int32, qzeros: Int32, scales: Floats, *, bits: int, group: int, offset: int
+    qweight: Int32,
+    qzeros: Int32,
+    scales: Floats,
+    *,
+    bits: int,
+    group: int,
+    offset: int,
+    symmetric: bool = False,
 ) -> GroupedWeight:
     """Of GPTQ; `offset` is what is to be added to stored zero points: 1 in version 1, 0 in 2.
 
     `group` inputs share a scale, all of a row where it is 0. `scales` [groups, n] are floats of any
-    width. Raises ValueError for shapes that do not belong together, groups that kernels have not,
+    width. Where the file says `symmetric`, all zero points are in the middle, and tell the version
+    that the file does not say, or says wrongly. Raises ValueError for shapes that do not belong
+    together, groups that kernels have not, zero points that are not symmetric in either version,
     and scales that are not finite.
     """
     q = _unpacked(np.ascontiguousarray(qweight.T), bits)
-    zero = _unpacked(qzeros, bits)[:, : len(q)].T
-    zero = (zero + np.uint8(offset)) & np.uint8(2**bits - 1)
-    return _weight(q, scales.T, zero, bits, group)
+    zero = _gptq_zeros(qzeros, bits, offset)
+    middle = 2 ** (bits - 1)
+    if symmetric and not (zero == middle).all():
+        zero = _gptq_zeros(qzeros, bits, 1 - offset)
+        if not (zero == middle).all():
+            raise ValueError(
+                f"`sym` is true, and so are all zero points {middle}, but qzeros holds others, as "
+                f"{int(zero[zero != middle][0])}; correct `sym`, if the weights are asymmetric"
+            )
+    return _weight(q, scales.T, zero[:, : len(q)].T, bits, group)
+
+
+def _gptq_zeros(qzeros: Int32, bits: int, offset: int) -> UInt8:
+    """Version 1 is stored as 1 less in each place of a word, with what is borrowed between them."""
+    ones = np.uint32(0x11111111 if bits == 4 else 0x01010101)
+    words = np.ascontiguousarray(qzeros).view(np.uint32) + np.uint32(offset) * ones
+    return _unpacked(words.view(np.int32), bits)
 
 
 def from_awq(qweight: Int32, qzeros: Int32 | None, scales: Floats, *, group: int) -> GroupedWeight:

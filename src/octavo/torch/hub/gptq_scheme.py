@@ -55,7 +55,8 @@ def _gptq(data: Mapping[str, Any], group: int) -> GptqLinear:
     for key in ("dynamic", "is_marlin_format"):
         if data.get(key):
             raise _refused(GPTQ, key, data[key], "Octavo reads one way of all layers")
-    return GptqLinear(bits=bits, group=group, offset=_VERSIONS[version])
+    symmetric = data.get("sym") is True
+    return GptqLinear(bits=bits, group=group, offset=_VERSIONS[version], symmetric=symmetric)
 
 
 def _awq(data: Mapping[str, Any], group: int) -> AwqLinear:

@@ -164,10 +164,12 @@ class CompressedLinear(PackedLinear):
 
 @dataclass(frozen=True)
 class GptqLinear(PackedLinear):
-    """Of GPTQ. `offset`: what is missing in stored zero points; `has_order`: there is a g_idx."""
+    """Of GPTQ. `offset`: what is missing in stored zero points; `has_order`: there is a g_idx;
+    `symmetric`: the zero points are all in the middle."""
 
     offset: int = 1
     has_order: bool = True
+    symmetric: bool = False
 
     def tensors(self, n: int, k: int) -> Shapes:
         """`qweight` has inputs along its words, `qzeros` outputs."""
@@ -185,7 +187,13 @@ class GptqLinear(PackedLinear):
         """As `StoredLinear.layer` takes them."""
         self._check_order(stored.get("g_idx"), k)
         parts = stored["qweight"], stored["qzeros"], stored["scales"]
-        return from_gptq(*parts, bits=self.bits, group=self.group, offset=self.offset)
+        return from_gptq(
+            *parts,
+            bits=self.bits,
+            group=self.group,
+            offset=self.offset,
+            symmetric=self.symmetric,
+        )
 
 
 @dataclass(frozen=True)
