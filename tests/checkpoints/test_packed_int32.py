@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from octavo.checkpoints.packed_int32 import from_awq, from_compressed, from_gptq, to_compressed
-from octavo.core.kernels import WeightFormat
 from tests.checkpoints.words import AWQ_ORDER, words
 
 

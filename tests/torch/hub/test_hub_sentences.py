@@ -37,3 +37,5 @@ def test_sentences_are_encoded_as_by_the_float_model(tmp_path: Path) -> None:
     again = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     assert isinstance(again[0].auto_model.encoder.layer[0].output.dense, QuantizedLinear)
     assert torch.equal(again.encode(texts, convert_to_tensor=True), found)
+    half = again.half().encode(texts, convert_to_tensor=True)
+    assert half.dtype is torch.float16 and cosine_similarity(half.float(), found).min() > WORST

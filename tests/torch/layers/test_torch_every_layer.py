@@ -3,6 +3,8 @@ sequences and states, are in test_torch_recurrent_use."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -190,6 +192,21 @@ def test_a_half_model_is_quantized_as_its_weights_are(name: str) -> None:
         assert torch.equal(layer.state_dict()[key], tensor)
     y = layer(*(t.half() if name in MULTIPLY else t for t in given(name)))
     assert y.dtype is torch.float16
+
+
+@every_layer
+def test_a_cast_is_followed(name: str) -> None:
+    """As by a float layer: `weight` says it, and so do outputs where no input is a float."""
+    make, choice, _ = EVERY[name]
+    for way in ("before", "after"):
+        layer = quantized(make().half(), choice) if way == "before" else quantized(make(), choice)
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            layer.to(dtype)
+            assert layer.weight.dtype is layer.weight().dtype is dtype
+            x = [t.to(dtype) if name in MULTIPLY else t for t in given(name)]
+            assert layer(*x).dtype is dtype
+            assert copy.deepcopy(layer).weight.dtype is dtype
+            assert pickle.loads(pickle.dumps(layer)).weight.dtype is dtype
 
 
 @every_layer

@@ -23,6 +23,7 @@ KEY = "octavo"
 FORMAT = 2
 """Raised where an older Octavo would misread the file."""
 _INT8_ALONE = 1
+_FLOATS = {str(t).removeprefix("torch."): t for t in (torch.bfloat16, torch.float16, torch.float64)}
 """What a file says whose layers are all int8: releases from before other formats read it."""
 
 
@@ -129,7 +130,10 @@ def make_layer(
             f"({octavo.__version__}) does not have.{did_you_mean(str(kind), known)}"
         )
     try:
-        return known[kind](**config)
+        made = known[kind](**config)
+        if "dtype" in entry:
+            made.cast(_FLOATS[entry["dtype"]])
+        return made
     except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
         raise ModelError(
             f"{path} is damaged: {name or 'the model'} cannot be a {kind} of {config} ({error}); "

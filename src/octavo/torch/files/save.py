@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from octavo.core.progress import Progress, quiet, says_progress
@@ -94,6 +95,8 @@ def _layers(
         if known.get(kind.__name__) is not kind:
             raise _not_octavos(name, module)
         layers[name] = {"class": kind.__name__, "config": json.loads(json.dumps(module.config()))}
+        if module._output_dtype is not torch.float32:
+            layers[name]["dtype"] = str(module._output_dtype).removeprefix("torch.")
     for outcome in () if report is None else report.quantized:
         name = outcome.layer.name
         module = found.modules.get("" if name == ROOT else name)

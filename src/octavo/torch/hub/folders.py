@@ -20,7 +20,7 @@ from octavo.torch.files.safetensors import read_metadata
 from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.aligned_files import REPORT_KEY, VERSION_KEY
 from octavo.torch.hub.config import OctavoConfig
-from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.base import QuantizedModule, dtype_of
 from octavo.torch.layers.registry import layer_classes
 
 _SHOWN = 5
@@ -93,6 +93,7 @@ class StoredLayers:
                 new = make_layer(self._where, stored, group, known)  # on meta, as all around it
                 old = modules[name]
                 settle_weight(old)
+                new.cast(dtype_of(old))
                 keep_own(old, new)
                 carry_hooks(old, new)
                 new._is_hf_initialized = True

@@ -19,6 +19,13 @@ from octavo.torch.layers.requantize import prepare
 from octavo.torch.quantizer import Quantizer
 from octavo.torch.weight_choice import DEFAULT, HALVES, rounded
 
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Of the float weights of `module`; float32 where it has none."""
+    weights = (*module.parameters(), *module.buffers())
+    return next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
+
+
 REPORT = "_octavo_report"
 """Where a quantized model keeps its report: an attribute of the module's own `__dict__`.
 
@@ -58,6 +65,9 @@ class QuantizedModule(nn.Module):
 
     _own: tuple[str, ...] = ()
     """Names of the buffers, which come first: a user's own may follow."""
+    _output_dtype = torch.float32
+    """What the float layer's weights would be, after all casts: `weight.dtype`, and the dtype of
+    outputs where no input is a float."""
     _bound: Mapping[Any, Any] = MappingProxyType({})
     _computed: ClassVar[frozenset[str]] = frozenset()  # names of properties
     __jit_ignored_attributes__: ClassVar[list[str]] = []
@@ -104,7 +114,9 @@ class QuantizedModule(nn.Module):
 
         Raises ValueError for NaN, infinity and values beyond a 16-bit type.
         """
-        return cls._quantized(module, choice, quantizer or Quantizer(), name)
+        made = cls._quantized(module, choice, quantizer or Quantizer(), name)
+        made.cast(dtype_of(module))
+        return made
 
     @classmethod
     def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
@@ -212,10 +224,15 @@ class QuantizedModule(nn.Module):
         shape: tuple[int, ...],
         make: Callable[[], Tensor],
         name: str = "weight",
-        dtype: torch.dtype = torch.float32,
     ) -> Tensor:
-        """The float weight `name`, which `make` returns."""
-        return Dequantized.of(shape, make, lambda values: self._write_weight(name, values), dtype)
+        """The weight `name`, which `make` returns, in the dtype of the float layer's."""
+        dtype = self._output_dtype
+        return Dequantized.of(
+            shape,
+            lambda: make().to(dtype),
+            lambda values: self._write_weight(name, values),
+            dtype,
+        )
 
     def _write_weight(self, name: str, values: Tensor) -> None:
         """Holds float `values` as its weight `name`."""
@@ -263,9 +280,20 @@ class QuantizedModule(nn.Module):
     def _release(self) -> None:
         self.__dict__.pop("_bound", None)
 
+    # docs/notes/torch.md: "A layer follows the dtype of its model"
+    def cast(self, dtype: torch.dtype) -> None:
+        """Takes `dtype` for the float layer's, as a cast does. What is held stays as it is."""
+        self._output_dtype = dtype
+        for child in self.children():
+            if isinstance(child, QuantizedModule):
+                child.cast(dtype)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-        """Moves buffers as `fn` says, but keeps their dtypes: half() is about the inputs."""
+        """Moves buffers as `fn` says, but keeps their dtypes: half() is about the float layer."""
         self._release()
+        wanted = fn(torch.empty(0, dtype=self._output_dtype)).dtype
+        if wanted.is_floating_point and wanted is not self._output_dtype:
+            self.cast(wanted)
         own = self._own_buffers()
         try:
             self._buffers.update(dict.fromkeys(own))

@@ -54,8 +54,8 @@ class QuantizedPackedEmbedding(QuantizedModule):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx, self.affine = padding_idx, affine
-        self.format, self.dtype = WeightFormat.parse(format).value, dtype
-        self._output_dtype: torch.dtype = getattr(torch, dtype)
+        self.format = WeightFormat.parse(format).value
+        self.cast(getattr(torch, dtype))
         n = num_embeddings
         self._hold(
             packed=self._blank(packed_bytes(n, embedding_dim, self._format), torch.uint8),
@@ -112,6 +112,11 @@ class QuantizedPackedEmbedding(QuantizedModule):
             return of_each(self._run, indices)
         return self._in_kind(packed_embedding(indices, *self._arguments()))
 
+    def cast(self, dtype: torch.dtype) -> None:
+        """Takes `dtype` for the float table's, and so for outputs."""
+        super().cast(dtype)
+        self.dtype = str(dtype).removeprefix("torch.")
+
     def _in_kind(self, rows: Tensor) -> Tensor:
         return rows if self.dtype == "float32" else rows.to(self._output_dtype)
 
@@ -134,11 +139,11 @@ class QuantizedPackedEmbedding(QuantizedModule):
     def weight(self) -> Tensor:
         """The table [num_embeddings, embedding_dim] in `dtype`, computed when it is used."""
         shape = (self.num_embeddings, self.embedding_dim)
-        return self._computed_weight(shape, self._dequantize, dtype=self._output_dtype)
+        return self._computed_weight(shape, self._dequantize)
 
     def _dequantize(self) -> Tensor:
         every = torch.arange(self.num_embeddings)
-        return self._in_kind(kernel(*self._arguments())(every))
+        return kernel(*self._arguments())(every)
 
     def extra_repr(self) -> str:
         """What `print(model)` shows of the layer."""

@@ -49,8 +49,8 @@ class QuantizedTable(QuantizedModule):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
-        self.storage, self.zero_points, self.dtype = storage, zero_points, dtype
-        self._output_dtype = _dtype(dtype)
+        self.storage, self.zero_points = storage, zero_points
+        self.cast(_dtype(dtype))
         zero = torch.zeros(num_embeddings, dtype=_dtype(zero_points)) if zero_points else None
         self._hold(
             table=torch.zeros(num_embeddings, embedding_dim, dtype=_dtype(storage)),
@@ -106,8 +106,13 @@ class QuantizedTable(QuantizedModule):
         moved = name == "table" and self.table.data_ptr() % ALIGNMENT  # `array` may have copied it
         return Read.SUMMED if moved else Read.LIVE
 
+    def cast(self, dtype: torch.dtype) -> None:
+        """Takes `dtype` for the float table's, and so for outputs."""
+        super().cast(dtype)
+        self.dtype = _name(dtype)
+
     def _in_kind(self, rows: Tensor) -> Tensor:
-        return rows if self.dtype == "float32" else rows.to(_dtype(self.dtype))
+        return rows if self.dtype == "float32" else rows.to(self._output_dtype)
 
     def integers(self) -> Tensor:
         """The table as it is stored, [num_embeddings, embedding_dim]."""
@@ -117,11 +122,11 @@ class QuantizedTable(QuantizedModule):
     def weight(self) -> Tensor:
         """The table [num_embeddings, embedding_dim] in `dtype`, computed when it is used."""
         shape = (self.num_embeddings, self.embedding_dim)
-        return self._computed_weight(shape, self._dequantize, dtype=_dtype(self.dtype))
+        return self._computed_weight(shape, self._dequantize)
 
     def _dequantize(self) -> Tensor:
         every = torch.arange(self.num_embeddings)
-        return self._in_kind(rows_of(self.table, self.scale, self.zero_point, every))
+        return rows_of(self.table, self.scale, self.zero_point, every)
 
     def extra_repr(self) -> str:
         """What `print(model)` shows of the layer."""
