@@ -61,10 +61,24 @@ FAULTS = (
     ),
     Fault(
         "a-regex-matches-the-beginning-of-a-name",
-        "src/octavo/recipe/recipe.py",
-        "re.fullmatch(self.regex, layer.name)",
-        "re.match(self.regex, layer.name)",
+        "src/octavo/recipe/patterns.py",
+        "expression.fullmatch(name) is not None",
+        "expression.match(name) is not None",
         ("tests/recipe/test_plan.py", "tests/recipe/test_recipe.py"),
+    ),
+    Fault(
+        "repetitions-followed-at-once-stop-a-round-early",
+        "src/octavo/recipe/patterns.py",
+        "for count in range(most + 1):",
+        "for count in range(most):",
+        ("tests/recipe/test_patterns.py",),
+    ),
+    Fault(
+        "a-hidden-folder-of-another-account-is-removed",
+        "src/octavo/files/ownership.py",
+        "return sealed and private and found.st_uid == os.geteuid()",
+        "return sealed and private",
+        ("tests/onnx/test_staging.py",),
     ),
     Fault(
         "a-rule-of-one-name-beats-an-earlier-glob",

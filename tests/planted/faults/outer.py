@@ -64,8 +64,8 @@ FAULTS = (
     Fault(
         "op-wise-entry-speaks-of-names-that-only-begin-so",
         "src/octavo/tune/inc/config.py",
-        "return re.fullmatch(self.regex, layer.name) is not None",
-        "return re.match(self.regex, layer.name) is not None",
+        "return patterns.matches(self.regex, layer.name)",
+        'return patterns.matches(f"{self.regex}.*", layer.name)',
         ("tests/tune/inc/test_config_recipe.py",),
     ),
     # measure

@@ -4,6 +4,13 @@ from tests.planted.fault import Fault
 
 FAULTS = (
     Fault(
+        "a-cast-after-the-quantization-is-not-followed",
+        "src/octavo/torch/layers/base.py",
+        "if wanted.is_floating_point and wanted is not self._output_dtype:",
+        "if wanted.is_complex and wanted is not self._output_dtype:",
+        ("tests/torch/layers/test_torch_every_layer.py",),
+    ),
+    Fault(
         "layers-over-other-inputs-share-one-products-statistics",
         "src/octavo/torch/input_statistics.py",
         'if last.get("x") is not x:',
