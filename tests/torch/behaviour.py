@@ -38,7 +38,7 @@ def assert_keeps_its_state(layer: Any, *inputs: Any) -> None:
         assert set(again.state_dict()) == set(layer.state_dict())
     with torch.inference_mode():
         assert_bits(layer(*inputs), y)
-    moved = copy.deepcopy(layer).half().to(torch.float64).share_memory()
+    moved = copy.deepcopy(layer).half().double().to(layer._output_dtype).share_memory()
     assert_bits(moved(*inputs), y)
     for name, tensor in layer.state_dict().items():
         assert moved.state_dict()[name].dtype == tensor.dtype
