@@ -1,5 +1,5 @@
 # make quick   while you work: lint, types, the first case of each test that takes no time (a minute)
-# make test    everything that must pass: lint, types, all tests that are not slow
+# make test    everything that must pass: lint, types, the documentation, all tests that are not slow
 # make test-all  the slow tests too, and other compilers, processors and systems: clang, aarch64, windows, macos
 # make planted   proves the tests: faults planted in copies of the sources, each of which a test must see
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
@@ -48,11 +48,6 @@ FIGURES := kernels kernel_tables older_cpus rnn models families decoders quantiz
 # The peers that only benchmarks need. They leave PyTorch's release as it is.
 $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
 	@$(STEP) "installing the peers in $(VENV) (a minute)" $(BUILD) $(PY) $(PIP) --editable '.[dev,bench]'
-	@touch $@
-
-# MkDocs, for the documentation alone.
-$(VENV)/.docs: pyproject.toml | $(VENV)/.stamp
-	@$(STEP) "installing MkDocs in $(VENV) (half a minute)" $(BUILD) $(PY) $(PIP) --editable '.[dev,docs]'
 	@touch $@
 
 # What builds and checks a release.
@@ -134,7 +129,7 @@ quick: $(VENV)/.stamp
 	    wait $$types && exit $$tests
 
 # pytest comes last, so that its count ends the output.
-test: setup browser check
+test: setup browser check docs
 	@$(PY) -m pytest -n 2 --dist loadfile -m 'not slow and not real_time'
 
 # Its last lines say what did not run, too: a failure, unless OCTAVO_ALLOW_MISSING=1.
@@ -174,7 +169,7 @@ bench: setup browser $(VENV)/.bench
 
 # Warnings are errors: links that lead nowhere, pages that no menu names, docstrings that do not fit.
 # To search in it: python3 -m http.server --directory build/site
-docs: $(VENV)/.docs
+docs: $(VENV)/.stamp
 	@NO_MKDOCS_2_WARNING=1 $(STEP) "building the documentation (half a minute)" $(PY) -m mkdocs build --strict
 	@echo "wrote build/site/index.html"
 

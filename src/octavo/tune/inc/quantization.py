@@ -48,7 +48,10 @@ class Quantization:
         target: of ONNX models, as of `octavo.onnx.quantize_dynamic`; so are cpu and custom_ops.
         threads: of ONNX Runtime's sessions.
         example_inputs: of PyTorch models.
-        recipe, shapes, workers, executor: as of `octavo.tune.tune`.
+        recipe: as of `octavo.tune.tune`.
+        shapes: as of `octavo.tune.tune`.
+        workers: as of `octavo.tune.tune`.
+        executor: as of `octavo.tune.tune`.
         workspace: the folder of the history; by default the file's tuning.workspace.path, or the
             file's name in `octavo_tuning` in the current folder.
         resume: goes on with the search whose history is there. Ctrl-C, a crash or a kill lose
