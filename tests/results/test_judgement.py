@@ -320,6 +320,10 @@ def test_pytorch_models_get_commands_that_take_them() -> None:
     assert commands(exported, Evidence()) == [
         "import octavo.onnx; session = octavo.onnx.session('bert-int8-native/model.onnx')"
     ]
+    below = replace(exported, files=("onnx/model.onnx",))  # of sentence-transformers
+    assert commands(below, Evidence()) == [
+        "import octavo.onnx; session = octavo.onnx.session('bert-int8-native/onnx/model.onnx')"
+    ]
 
 
 def test_names_are_quoted_for_the_shell() -> None:

@@ -53,6 +53,7 @@ class _Names:
     quantized: str
     target: str
     options: tuple[tuple[str, str], ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def torch(self) -> bool:
@@ -125,7 +126,7 @@ def advice(report: Report | None, evidence: Evidence, judged: Judgement) -> tupl
 
 def _names(report: Report | None, found: Comparison | None) -> _Names | None:
     if report is not None:
-        return _Names(report.source, report.output, report.target, report.options)
+        return _Names(report.source, report.output, report.target, report.options, report.files)
     if found is not None:
         return _Names(found.float_model, found.quantized_model, found.target)
     return None
@@ -224,7 +225,8 @@ def _serving(names: _Names, cpu: str) -> Advice:
             f"model = AutoModel.from_pretrained({path})",
         )
     if names.folder:
-        path = repr(clean(str(PurePath(names.quantized) / "model.onnx")))
+        first = names.files[0] if names.files else "model.onnx"
+        path = repr(clean(str(PurePath(names.quantized) / first)))
     ours = f"import octavo.onnx; session = octavo.onnx.session({path})"
     if names.target == "native":
         return Advice("Serve it from Python.", ours)

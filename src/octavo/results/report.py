@@ -96,7 +96,9 @@ class Report(Result):
 
     `model_bytes_*` are the sizes of the files (with external data). `min_onnxruntime` and `opset`
     say what the result needs, `notes` what was changed beside the layers. `options` are those that
-    the command line was given: pairs such as ("--exclude", "fc*"), with "" for a switch.
+    the command line was given: pairs such as ("--exclude", "fc*"), with "" for a switch. `files`
+    are the ONNX files in the folder `output`, where it is one: paths within it, the first call's
+    first.
     """
 
     source: str
@@ -115,6 +117,7 @@ class Report(Result):
     notes: tuple[str, ...] = ()
     version: int = field(default=VERSION)
     options: tuple[tuple[str, str], ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def quantized(self) -> tuple[LayerOutcome, ...]:

@@ -67,6 +67,7 @@ def test_a_checkpoint_becomes_a_folder(made: Made) -> None:
     }
     assert (said.source, said.output, said.target) == (str(source), str(out), "native")
     assert said.verification.status == "passed" and said.verification.runs == 2
+    assert said.files == ("model.onnx",)
     assert json.loads((out / "octavo_report.json").read_text()) == json.loads(said.to_json())
     assert {"loading", "tracing model.onnx", "checking model.onnx"} <= {*made.stages}
     runner = session(out / "model.onnx")

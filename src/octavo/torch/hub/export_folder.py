@@ -97,6 +97,7 @@ def export(
                 _report(quantized, written, form, check),
                 source=source.name,
                 output=str(folder),
+                files=tuple(one.path.relative_to(staging.path).as_posix() for one in written),
                 seconds=perf_counter() - start,
             )
             (staging.path / MARK).write_text(made.to_json(), encoding="utf-8")
