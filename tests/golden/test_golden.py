@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,21 @@ def test_what_is_gone_is_dropped_and_the_rest_stays(
     assert check.main(["--jobs", "1", "--record", "--gone"]) == 0
     assert kept.read("toy") == {form: line for form, line in LINES.items() if form != "one: block"}
     assert not (folder / "about.json").exists()
+
+
+def test_numbers_of_another_processor_are_not_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(monkeypatch, FACTS | {"portable: out y": [0.75, 1], "native: out y bits": "float32 98"})
+    assert check.main(["--jobs", "1"]) == 1
+    here = kept.about()
+    (folder / "about.json").write_text(json.dumps(here))
+    assert check.main(["--jobs", "1"]) == 1
+    (folder / "about.json").write_text(json.dumps(here | {"cpu": "Other: avx2 none"}))
+    assert check.main(["--jobs", "1"]) == 0
+    assert "NOT TESTED: bits and numbers" in capsys.readouterr().out
+    given(monkeypatch, FACTS | {"exit": 1})
+    assert check.main(["--jobs", "1"]) == 1
 
 
 def test_two_runs_are_compared_fact_by_fact(
