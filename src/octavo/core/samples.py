@@ -1,4 +1,4 @@
-"""Made-up pictures, sounds and ids, which look and sound more like real ones than noise does.
+"""Made-up pictures, sounds, spectra and ids, more like real ones than noise is.
 
 White noise is what no camera gives: a network that was trained on pictures answers it with
 activations near zero, or far beyond what it ever saw.
@@ -90,6 +90,25 @@ def _hum(samples: int, rate: int, rng: np.random.Generator) -> Array:
     loud = 0.5 + 0.5 * np.sin(2 * np.pi * rng.uniform(2, 5) * time + rng.uniform(0, 6))
     tones = [rng.uniform(0.3, 1) * np.sin(n * phase) / n for n in range(1, _HARMONICS + 1)]
     return np.asarray(0.15 * loud * np.sum(tones, axis=0), np.float32)
+
+
+_DECADES = (-4.0, 1.0)
+_PEAKS = 9
+
+
+def power(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """A spectrum's power: above 0, smooth and over five decades along each of its long axes.
+
+    Neighbours are alike, so that their sums, as filters have them, span as much.
+    """
+    length = max(shape, default=1)
+    heights = rng.permutation(np.linspace(*_DECADES, _PEAKS))
+    curve = _between(length, _PEAKS) @ heights.astype(np.float32)
+    at = np.zeros((), np.int64)
+    for size in shape:
+        at = at[..., None] + np.arange(size) * (length // max(size, 1))
+    noise = 0.1 * rng.standard_normal(shape, np.float32)
+    return np.asarray(10 ** (curve[at % length] + noise), np.float32)
 
 
 _MOST_ROWS = 2**22  # of a table that are looked at

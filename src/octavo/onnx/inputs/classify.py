@@ -204,8 +204,8 @@ def _of_floats(value: ir.Value, flow: Dataflow) -> InputKind:
         return InputKind(Role.STATE)
     if past_axis(value, flow) is not None:
         return InputKind(Role.PAST)
-    found = scene(value, flow)
-    if found is not None:
+    found, is_power = scene(value, flow), value in flow.below_logarithms
+    if found is not None and (found.role is Role.AUDIO or not is_power):
         return found
     if has_word(name, "mask"):
         return InputKind(Role.MASK)
@@ -213,4 +213,4 @@ def _of_floats(value: ir.Value, flow: Dataflow) -> InputKind:
         return InputKind(Role.PICTURE_SIZE)
     if _is_pair(value) and has_word(name, "scale", "factor"):
         return InputKind(Role.SCALE)
-    return InputKind(Role.FEATURES)
+    return InputKind(Role.FEATURES, is_power=is_power)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import onnx_ir as ir
 
 from octavo.errors import OctavoError
+from octavo.graph.analysis.logarithms import below_logarithms
 from octavo.onnx.constants import Constants
 
 MOST_NODES = 20_000  # looked at for one input
@@ -58,7 +60,14 @@ class Dataflow:
 
     def __init__(self, model: ir.Model, constants: Constants) -> None:
         self.constants = constants
+        self._model = model
         self._functions = {(f.domain, f.name): f for f in model.functions.values()}
+
+    @cached_property
+    def below_logarithms(self) -> frozenset[ir.Value]:
+        """Values of which a logarithm is made, that sees numbers near 0."""
+        found = below_logarithms(self._model, self.constants)
+        return frozenset(below.value for below in found if not below.raised)
 
     def reads(self, value: ir.Value, goes_on: Step) -> Iterator[Read]:
         """Who reads `value` or what nodes that it `goes_on` through make of it, each once."""

@@ -78,6 +78,8 @@ def _form(arrays: Sequence[npt.NDArray[Any]]) -> str:
 
 def _content(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
     role = kind.role
+    if kind.is_power:
+        return "positive, over five decades"
     if role in _ROLE_TEXTS:
         return _ROLE_TEXTS[role]
     if role is Role.IDS:

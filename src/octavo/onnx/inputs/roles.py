@@ -45,6 +45,7 @@ class InputKind:
     compares with a constant (padding), `choices` numbers by which it may choose a branch, `texts`
     those that it knows. Of masks, `hidden` is the element (0 or 1) that hides. Of images,
     `channels_last` and whether pixels go up `to_255`. Lengths are `less` by so many.
+    Features of which a logarithm is taken are a power (`is_power`): above 0, over decades.
     """
 
     role: Role
@@ -56,6 +57,7 @@ class InputKind:
     channels_last: bool = False
     to_255: bool = False
     less: int = 0
+    is_power: bool = False
 
 
 def is_name(symbol: object) -> bool:

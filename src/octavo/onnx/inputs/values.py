@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.samples import end_last_row, hidden_of, picture, sound, spread
+from octavo.core.samples import end_last_row, hidden_of, picture, power, sound, spread
 from octavo.onnx.inputs.axes import Axis, InputLayout
 from octavo.onnx.inputs.roles import InputKind, Role
 
@@ -188,6 +188,8 @@ def _features(d: _Draw) -> Array:
 
     A model that speaks makes minutes of sound of a style that nobody has.
     """
+    if d.kind.is_power:
+        return power(d.shape, d.rng)
     found = _normal(d)
     along = {Axis.LENGTH, Axis.FRAMES, Axis.SAMPLES}.intersection(d.layout.axes)
     if Axis.LENGTH not in d.setting.lengths or along or len(d.shape) > _MATRIX:

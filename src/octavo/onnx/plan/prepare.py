@@ -10,12 +10,14 @@ from typing import NoReturn
 import onnx_ir as ir
 
 from octavo.core.form import Form
+from octavo.graph.analysis.logarithms import below_logarithms
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.lower.blocks import FIRST_WITH_BLOCKS
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.reader import ReadContext
 from octavo.onnx.plan.conv_defaults import conv_reasons, native_defaults
 from octavo.onnx.plan.inventory import Site, inventory
+from octavo.onnx.plan.log_defaults import log_defaults
 from octavo.onnx.plan.losses import losses_of
 from octavo.onnx.plan.options import Request, has_four_bits, has_tensor_activations
 from octavo.onnx.plan.resolve import resolve_all
@@ -58,6 +60,12 @@ class Survey:
         Of the graph as it was when first asked for: tuning asks for hundreds of recipes.
         """
         return conv_reasons(self.model.graph, self.sites)
+
+    @cached_property
+    def before_logarithms(self) -> frozenset[ir.Value]:
+        """Values whose error a logarithm shows, of the graph as `conv_reasons` sees it."""
+        found = below_logarithms(self.model, self.constants)
+        return frozenset(below.value for below in found if below.direct)
 
 
 @dataclass(frozen=True)
@@ -124,6 +132,7 @@ def decisions_on(found: Survey, request: Request) -> list[Decision]:
     decisions = decide(found.sites, found.node_names, request)
     if request.form.native:
         decisions = native_defaults(found.sites, decisions, request.recipe, found)
+    decisions = log_defaults(found.sites, decisions, request, found.before_logarithms)
     mix = request.recipe.mix
     return decisions if mix is None else _spent(found, decisions, mix, request.form)
 

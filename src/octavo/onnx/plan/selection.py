@@ -65,7 +65,7 @@ def _within(decision: Decision, request: Request) -> Decision:
         return _unselected(layer, "not among the operator types to quantize")
     if not s.subgraphs and layer.scope:
         return _unselected(layer, "in a subgraph, and EnableSubgraph is False")
-    if decision.left_by_preset and _asked_for(layer, request):
+    if decision.left_by_preset and asked_for(layer, request):
         default = request.recipe.default
         reason = "the recipe's default is float" if default.is_float else ""
         return Decision(layer, default, reason, Origin.SELECTION)
@@ -76,7 +76,7 @@ def _unselected(layer: Layer, reason: str) -> Decision:
     return Decision(layer, FLOAT, reason, Origin.SELECTION)
 
 
-def _asked_for(layer: Layer, request: Request) -> bool:
+def asked_for(layer: Layer, request: Request) -> bool:
     """Whether the caller speaks of this very layer, or of its kind; a glob is no such wish."""
     s = request.selection
     if s.only is not None and layer.name in s.only:
@@ -114,7 +114,7 @@ def _too_few_outputs(site: Site, decision: Decision, request: Request) -> str:
     w, layer = decision.scheme.weight, site.layer
     if w is None or not w.qtype.is_integer or layer.kind is not Kind.LINEAR or layer.shares_with:
         return ""
-    by_user = decision.origin is Origin.USER or _asked_for(layer, request)
+    by_user = decision.origin is Origin.USER or asked_for(layer, request)
     # One scale for the tensor follows ONNX Runtime's quantize_dynamic, whatever the size.
     if w.granularity is Granularity.TENSOR or by_user:
         return ""

@@ -1,0 +1,119 @@
+"""What lies below a logarithm: values whose small numbers count as much as their large ones.
+
+    x -> MatMul -> Pow -> MatMul -> Clip -> Log        the mel filters over a power spectrum
+
+A row of 8 bits has one step for all its numbers: what is a thousandth of the largest is rounded
+to 0, and its logarithm says so. Softmax, Sigmoid, norms and the like forget how large a number
+was, so that nothing before them matters as much.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from octavo.graph.analysis.constants import ConstantLookup
+from octavo.graph.analysis.walk import bodies_of
+
+_LOGARITHMS = frozenset(["Log", "ReduceLogSum"])
+_OF_ALL = frozenset("Add Sub Mul Div Sum Max Min Mean Concat".split())
+_OF_FIRST = frozenset(
+    "Clip Sqrt Pow Abs Neg Reciprocal Identity Cast Dropout Reshape Flatten Squeeze Unsqueeze "
+    "Transpose Slice Split Expand Tile Pad Gather ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 "
+    "ReduceSumSquare MaxPool GlobalMaxPool".split()
+)
+_MEANS = frozenset(["ReduceMean", "AveragePool", "GlobalAveragePool"])
+_POWERS = frozenset("Abs Pow ReduceL1 ReduceL2 ReduceSumSquare".split())
+_PRODUCTS = frozenset("MatMul Gemm Einsum FusedMatMul Conv".split())
+_RAISING = frozenset(["Add", "Sum", "Max", "Clip"])
+
+
+class Below(NamedTuple):
+    """A value before a logarithm. `direct`: the logarithm shows what is lost in it.
+
+    That is so up to the last product, and in what a power spectrum is made of before that.
+    `raised`: 1 or more is added to it on the way, so that the logarithm sees no number near 0.
+    """
+
+    value: ir.Value
+    direct: bool
+    raised: bool
+
+
+def below_logarithms(model: ir.Model, constants: ConstantLookup) -> Iterator[Below]:
+    """Values of which a logarithm is made, of bodies and functions too; some come twice."""
+    walk = _Walk(model, constants)
+    seen = set(stack := [Below(v, direct=True, raised=False) for v in walk.logarithms])
+    while stack:
+        below = stack.pop()
+        yield below
+        new = [b for b in walk.before(below) if b not in seen]
+        seen.update(new)
+        stack += [b for b in new if not constants.is_constant(b.value)]
+
+
+class _Walk:
+    """Against the graph. `logarithms` are the values that they read."""
+
+    def __init__(self, model: ir.Model, constants: ConstantLookup) -> None:
+        self._constants = constants
+        self._functions = {(f.domain, f.name): f for f in model.functions.values()}
+        self._callers: defaultdict[ir.Graph, list[ir.Node]] = defaultdict(list)
+        self.logarithms: list[ir.Value] = []
+        for graph in (model.graph, *(f.graph for f in self._functions.values())):
+            self._enter(graph)
+
+    def _enter(self, graph: ir.Graph) -> None:
+        for node in graph:
+            if node.op_type in _LOGARITHMS and node.inputs and node.inputs[0] is not None:
+                self.logarithms.append(node.inputs[0])
+            called = self._functions.get((node.domain, node.op_type))
+            if called is not None:
+                self._callers[called.graph].append(node)
+            for body in bodies_of(node):
+                self._callers[body].append(node)
+                self._enter(body)
+
+    def before(self, below: Below) -> Iterator[Below]:
+        """What the value is made of, as far as that matters."""
+        value, direct, raised = below
+        node = value.producer()
+        if node is None:
+            yield from (Below(v, direct, raised) for v in self._given(value))
+            return
+        index, op = value.index() or 0, node.op_type
+        called = self._functions.get((node.domain, op))
+        inside = [called.graph] if called is not None else bodies_of(node)
+        skipped = int(op == "Loop")  # its body says first whether it goes on
+        for graph in inside:
+            yield from (Below(v, direct, raised) for v in graph.outputs[index + skipped :][:1])
+        first = node.inputs[0] if node.inputs else None
+        if op in _OF_ALL or op == "Where":
+            read = list(node.inputs[op == "Where" :])
+        elif op in _PRODUCTS:
+            read, direct = list(node.inputs), False
+        elif op in _OF_FIRST or (direct and (op in _MEANS or (op == "Relu" and not raised))):
+            read = [first]
+        else:
+            return
+        direct = direct or op in _POWERS or (op == "Mul" and first is node.inputs[1])
+        bounds = node.inputs[1:2] if op == "Clip" else node.inputs
+        raised = raised or (op in _RAISING and any(map(self._is_above_1, bounds)))
+        yield from (Below(v, direct, raised) for v in read if v is not None)
+
+    def _given(self, value: ir.Value) -> Iterator[ir.Value]:
+        """What those who run a body or call a function put in for its input."""
+        graph = value.graph
+        if graph is None or value not in graph.inputs:
+            return
+        index = graph.inputs.index(value)
+        for caller in self._callers.get(graph, ()):
+            yield from (v for v in caller.inputs[index : index + 1] if v is not None)
+
+    def _is_above_1(self, value: ir.Value | None) -> bool:
+        tensor = self._constants.tensor(value)
+        is_number = tensor is not None and tensor.size == 1 and tensor.dtype.is_floating_point()
+        return tensor is not None and is_number and float(tensor.numpy().item()) >= 1

@@ -1,0 +1,248 @@
+"""What lies below a logarithm stays float by default, and inputs that are made up would show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from octavo.core.samples import power
+from octavo.errors import VerificationError
+from octavo.onnx import inspect, session
+from octavo.recipe import PRESETS, Kind, Rule, Scheme, preset
+from tests.graphs import FLOAT, build, checked, convert, node, normal, run, text
+from tests.onnx.inputs.made_up_graphs import guesses
+
+TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
+K = 32
+ALONE = np.eye(K, dtype=np.float32)
+STORED: dict[str, Any] = {
+    "w": ALONE, "v": ALONE, "four": np.stack([ALONE] * 4), "bank": ALONE[:, :, None],
+    "eps": np.float32(1e-10), "two": np.float32(2), "third": np.float32(1 / 3),
+    "most": np.float32(1e9), "last": np.array([-1], np.int64), "times": np.array(2, np.int64),
+    "some": np.arange(16, dtype=np.int64), "table": power((512, K), np.random.default_rng(0)),
+}  # fmt: skip
+PRODUCT = "[p] m = MatMul (x, w)"
+ROWS = f"float[n, {K}] x"
+
+# What stands between the product's output m and the logarithm's input z.
+STEPS = {
+    "nothing": "z = Identity (m)",
+    "Add": "z = Add (m, eps)",
+    "Max": "z = Max (m, eps)",
+    "Mul": "z = Mul (two, m)",
+    "Div": "z = Div (m, two)",
+    "divisor": "z = Div (two, m)",
+    "Sqrt": "z = Sqrt (m)",
+    "Clip": "z = Clip (m, eps, most)",
+    "Pow": "z = Pow (m, third)",
+    "Abs": "z = Abs (m)",
+    "square": "s = Mul (m, m) z = Add (s, eps)",
+    "Sub": "z = Sub (m, eps)",
+    "Relu": "r = Relu (m) z = Add (r, eps)",
+    "Where": "b = Greater (m, eps) z = Where (b, m, eps)",
+    "moved": "t = Transpose (m) r = Reshape (t, last) z = Unsqueeze (r, last)",
+    "cast": "d = Cast <to = 11> (m) z = Cast <to = 1> (d)",
+    "parts": "a, b = Split <axis = 1> (m) z = Concat <axis = 1> (b, a)",
+    "summed": "s = ReduceSum (m, last) z = Add (s, eps)",
+    "mean": "s = ReduceMean <axes = [-1]> (m) z = Add (s, eps)",
+    "log1p": "z = Add (m, two)",
+}
+PRODUCTS = {
+    "MatMul": PRODUCT,
+    "weight first": "t = Transpose (x) [p] m = MatMul (w, t)",
+    "Gemm": "[p] m = Gemm <transB = 1> (x, w)",
+    "Einsum": '[p] m = Einsum <equation = "nk,kj->nj"> (x, w)',
+    "FusedMatMul": "[p] m = com.microsoft.FusedMatMul (x, w)",
+    "stack": "[p] m = MatMul (x, four)",
+}
+LATE = "Log (z)", "ReduceLogSum <axes = [-1]> (z)"
+SPECTRA = [
+    f"s = {op}" for op in ("Mul (f, f)", "Pow (f, two)", "Abs (f)", "ReduceL2 <axes = [0]> (f)")
+]
+
+# Nothing of these needs to be float: what comes before the logarithm has a scale of its own.
+OTHERS = {
+    "Softmax": "s = Softmax (m) z = Add (s, eps)",
+    "Sigmoid": "s = Sigmoid (m) z = Add (s, eps)",
+    "Exp": "s = Exp (m) z = Add (s, eps)",
+    "activation": "r = Relu (m) z = Add (r, two)",
+    "norm": "n = LayerNormalization (m, g) z = Abs (n)",
+    "compared": "b = Greater (m, eps) s = Cast <to = 1> (b) z = Add (s, eps)",
+}
+
+
+def graph(body: str, late: str = LATE[0], x: str = ROWS) -> onnx.ModelProto:
+    return text(f"{body} y = {late}", x, weights=STORED | {"g": np.ones(K, np.float32)})
+
+
+def left_float(model: onnx.ModelProto, **options: Any) -> list[str]:
+    found = inspect(model, **options).decisions
+    return [d.layer.name for d in found if "a logarithm is taken of its output" in d.reason]
+
+
+@pytest.mark.parametrize("late", LATE, ids=["Log", "ReduceLogSum"])
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_product_below_a_logarithm(steps: str, late: str) -> None:
+    assert left_float(graph(f"{PRODUCT} {STEPS[steps]}", late)) == ["p"]
+
+
+@TARGETS
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_every_product(product: str, target: str) -> None:
+    model = graph(f"{PRODUCTS[product]} {STEPS['Clip']}")
+    assert left_float(model, target=target) == ["p"]
+
+
+def test_a_lookup() -> None:
+    assert left_float(graph("[p] z = Gather (table, i)", x="int64[n] i")) == ["p"]
+
+
+def test_convolutions_where_they_would_be_int8() -> None:
+    body = """[a] a = Conv (x, taps) r = Relu (a) [b] b = Conv (r, taps) s = Mul (b, b)
+        [c] c = Conv (s, taps) l = Log (c) [d] d = Conv (l, taps) [e] y = Conv (d, taps)"""
+    model = text(body, "float[1, 64, 40] x", weights={"taps": normal(64, 64, 3)})
+    assert left_float(model, target="native") == ["b", "c"]
+    assert not {d.layer.name: d for d in inspect(model, target="native").decisions}["d"].reason
+
+
+@pytest.mark.parametrize("steps", OTHERS)
+def test_what_forgets_how_large_it_was_changes_nothing(steps: str) -> None:
+    model = graph(f"{PRODUCT} {OTHERS[steps]}")
+    assert left_float(model) == []
+    assert inspect(model).decisions[0].scheme == preset("int8").default
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_what_a_power_spectrum_is_made_of(spectrum: str) -> None:
+    """A transform that is a product, before the filters; a layer before others is no such thing."""
+    model = graph(f"[first] f = MatMul (x, v) {spectrum} [p] m = MatMul (s, w) {STEPS['Max']}")
+    assert left_float(model) == ["first", "p"]
+    plain = graph(f"[first] f = MatMul (x, v) s = Tanh (f) [p] m = MatMul (s, w) {STEPS['Max']}")
+    assert left_float(plain) == ["p"]
+    deep = graph(f"[first] s = MatMul (x, v) [p] m = MatMul (s, w) {STEPS['Max']}")
+    assert left_float(deep) == ["p"]
+
+
+def branch(body: str) -> str:
+    other = "e () => (float[] e) { e = Neg (x) }"
+    return f"m = If (c) <then_branch = t () => (float[] o) {{ {body} }}, else_branch = {other}>"
+
+
+BODIES = {
+    "product inside": (f"{branch('[p] o = MatMul (x, w)')} y = Log (m)", ", bool c"),
+    "logarithm inside": (f"{PRODUCT} {branch('o = Log (m)').replace('m =', 'y =', 1)}", ", bool c"),
+    "state of a loop": (
+        """[p] m = MatMul (x, w) y = Loop (times, , m) <body = l (int64 i, bool go, float[] s)
+        => (bool on, float[] next) { next = Log (s) on = Identity (go) }>""", "",
+    ),
+    "result of a loop": (
+        """m, ms = Loop (times, , x) <body = l (int64 i, bool go, float[] s)
+        => (bool on, float[] next, float[] scan) { [p] scan = MatMul (s, w) next = Neg (s)
+        on = Identity (go) }> y = Log (ms)""", "",
+    ),
+    "scanned": (
+        """[p] m = MatMul (x, w) y = Scan (m) <num_scan_inputs = 1, body = b (float[] s)
+        => (float[] out) { out = Log (s) }>""", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", BODIES)
+def test_across_bodies(where: str) -> None:
+    body, more = BODIES[where]
+    names = left_float(text(body, ROWS + more, weights=STORED))
+    assert [name.rpartition("/")[2] for name in names] == ["p"]
+
+
+def test_across_functions() -> None:
+    """They are written out before; inputs are made up for the model as it is."""
+    log = onnx.helper.make_function(
+        "mine", "L", ["a"], ["b"], [onnx.helper.make_node("Log", ["a"], ["b"])],
+        [onnx.helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    nodes = [node("MatMul", ["x", "w"], ["m"], name="p"), node("L", ["m"], ["y"], domain="mine")]
+    model = build(
+        nodes, [("x", FLOAT, ["n", K])], ["y"], {"w": ALONE}, functions=[log], domains=["mine"]
+    )
+    assert left_float(model) == ["p"]
+    assert (guesses(model)[0]["x"] > 0).all()
+
+
+@TARGETS
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_presets_give_the_logarithm_that_float_gives(
+    tmp_path: Path, name: str, target: str
+) -> None:
+    """A row over decades, beside a layer that is quantized; float16 has a step for each number."""
+    model = graph(f"{PRODUCT} {STEPS['Clip']}")
+    model.graph.node.append(node("MatMul", ["x", "u"], ["other"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(normal(K, 4096), "u"))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("other", FLOAT, None))
+    done = convert(model, tmp_path, recipe=name, target=target, allow_nothing=name == "float")
+    x = power((3, K), np.random.default_rng(1))
+    want, got = run(model, {"x": x})[0], session(done.path).run(None, {"x": x})[0]
+    np.testing.assert_allclose(got, want, atol=2e-3)
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "by type": {"op_types_to_quantize": ["MatMul"]},
+    "by name": {"nodes_to_quantize": ["p"]},
+    "by a rule": {"recipe": preset("int8").with_rules_first(Rule(Scheme(), name="p"))},
+    "by a rule for its kind": {
+        "recipe": preset("int8").with_rules_first(Rule(Scheme(), kind=Kind.LINEAR))
+    },
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("how", ASKED)
+def test_whoever_asks_gets_it_and_the_check_shows_the_cost(
+    tmp_path: Path, target: str, how: str
+) -> None:
+    model = graph(f"{PRODUCT} {STEPS['Clip']}")
+    done = convert(model, tmp_path, target=target, **ASKED[how])
+    assert done.outcome("p").quantized
+    with pytest.raises(VerificationError, match="too far from the float one"):
+        checked(model, tmp_path, target=target, **ASKED[how])
+
+
+def test_a_glob_is_no_such_wish(tmp_path: Path) -> None:
+    done = convert(
+        graph(f"{PRODUCT} {STEPS['Clip']}"), tmp_path, nodes_to_quantize=["*"], allow_nothing=True
+    )
+    assert not done.outcome("p").quantized
+
+
+IN = {
+    "below the product": (f"{PRODUCT} {STEPS['Clip']}", True),
+    "below a power of it": (f"{PRODUCT} {STEPS['square']}", True),
+    "two products below": (f"f = MatMul (x, v) s = Abs (f) m = MatMul (s, w) {STEPS['Max']}", True),
+    "the logarithm's own": (f"z = Max (x, eps) {PRODUCT}", True),
+    "of a softmax": (f"{PRODUCT} {OTHERS['Softmax']}", False),
+    "raised": (f"{PRODUCT} {STEPS['log1p']}", False),
+    "a norm's": (f"{PRODUCT} {OTHERS['norm']}", False),
+}
+
+
+@pytest.mark.parametrize("case", IN)
+def test_inputs_that_are_made_up(case: str) -> None:
+    """Positive and over decades, in each row, where a logarithm is taken of what they make."""
+    body, is_power = IN[case]
+    for feed in guesses(graph(body)):
+        x = np.abs(feed["x"])
+        assert (feed["x"] > 0).all() == is_power
+        assert not is_power or (np.log10(x.max(1) / x.min(1)) > 4).all()
+
+
+@pytest.mark.parametrize("shape", [(257,), (2, 80), (80, 2), (1, 80, 33), (2, 1, 64, 100)])
+def test_a_power_is_over_decades_along_each_long_axis(shape: tuple[int, ...]) -> None:
+    made = np.log10(power(shape, np.random.default_rng(0)))
+    assert made.shape == shape
+    for axis, size in enumerate(shape):
+        if size > 30:
+            assert (made.max(axis) - made.min(axis)).min() > 3
+            assert np.abs(np.diff(made, axis=axis)).mean() < 1
