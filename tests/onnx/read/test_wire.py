@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from octavo.errors import ModelError
+from octavo.files.protobuf import WireError
 from octavo.files.staging import Staging
 from octavo.onnx.read import wire
 from octavo.onnx.read.load import load
@@ -258,7 +259,7 @@ def test_long_varints(tmp_path: Path) -> None:
 def test_bytes_that_are_no_message(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
-    with pytest.raises((wire.WireError, DecodeError)):
+    with pytest.raises((WireError, DecodeError)):
         wire.skeleton(path)
     with pytest.raises(ModelError, match=r"m\.onnx is not an ONNX model.*bytes"):
         load(path)
@@ -273,7 +274,7 @@ def test_random_bytes_are_read_as_protobuf_reads_them(
     path.write_bytes(data)
     try:
         model = wire.skeleton(path)
-    except (wire.WireError, DecodeError):
+    except (WireError, DecodeError):
         return
     assert model == onnx.ModelProto.FromString(data)
 

@@ -17,8 +17,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from octavo.errors import ModelError
+from octavo.files.protobuf import tag, varint
 from octavo.onnx import quantize_dynamic
-from octavo.onnx.read.wire import _tag, _varint
 from octavo.onnx.session import metadata, session
 from octavo.onnx.write import save as module
 from octavo.onnx.write.store import ALIGNMENT, INLINE_BELOW, TensorStore
@@ -255,12 +255,12 @@ def beyond_two_gigabytes(path: Path, external: bool) -> int:
         path.write_bytes(model.SerializeToString())
         return size
     # One file above 2 GB: onnx cannot write it, but protobuf's format does not forbid it.
-    head = big.SerializeToString() + _varint(_tag(9, 2)) + _varint(size)
-    entry = _varint(_tag(5, 2)) + _varint(len(head) + size) + head
+    head = big.SerializeToString() + varint(tag(9, 2)) + varint(size)
+    entry = varint(tag(5, 2)) + varint(len(head) + size) + head
     graph = model.graph.SerializeToString()
     model.ClearField("graph")
-    start = model.SerializeToString() + _varint(_tag(7, 2))
-    start += _varint(len(graph) + len(entry) + size) + graph + entry
+    start = model.SerializeToString() + varint(tag(7, 2))
+    start += varint(len(graph) + len(entry) + size) + graph + entry
     with path.open("wb") as file:
         file.write(start)
         file.truncate(len(start) + size)

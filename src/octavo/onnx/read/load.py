@@ -13,9 +13,10 @@ from google.protobuf.message import DecodeError
 from octavo.errors import ModelError, OptionError, brief
 from octavo.files.formats import misread
 from octavo.files.lookup import suggest_file
+from octavo.files.protobuf import WireError
 from octavo.onnx.read import map_types
 from octavo.onnx.read.validate import check_graphs, check_tensor, check_text, stored_tensors
-from octavo.onnx.read.wire import OWN_FILE, WireError, skeleton
+from octavo.onnx.read.wire import OWN_FILE, skeleton
 
 Origin = Path | onnx.ModelProto
 """What a model is read from."""
