@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+import octavo.onnx
 from octavo.core import ort_library
-from octavo.errors import ModelError
+from octavo.errors import ModelError, OptionError
 from octavo.onnx import quantize_dynamic
 from tests import fresh
 from tests.graphs import mlp, normal, text
@@ -127,6 +129,101 @@ def test_options_and_providers_are_the_callers(
     session = sessions.session(path, ["CPUExecutionProvider"], options)
     assert session.get_session_options().intra_op_num_threads == 1
     assert entry(session) == "0"
+
+
+IN_MEMORY: dict[str, Callable[[Path], Any]] = {
+    "bytes": Path.read_bytes,
+    "bytearray": lambda path: bytearray(path.read_bytes()),
+    "memoryview": lambda path: memoryview(path.read_bytes()),
+    "an open file": lambda path: io.BufferedReader(io.BytesIO(path.read_bytes())),
+    "BytesIO": lambda path: io.BytesIO(path.read_bytes()),
+    "ModelProto": onnx.load,
+}
+
+
+def written_to_memory(path: Path) -> io.BytesIO:
+    """It is at its end, as whatever has just been written."""
+    file = io.BytesIO()
+    onnx.save(onnx.load(path), file)
+    return file
+
+
+@pytest.mark.parametrize("features", [OLD_X86, [*OLD_X86, "avx512vnni"]], ids=["old", "vnni"])
+@pytest.mark.parametrize("how", [*IN_MEMORY, "BytesIO at its end"])
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_models_in_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    how: str,
+    features: list[str],
+) -> None:
+    has_features(monkeypatch, features)
+    path, feed = tmp_path / "q.onnx", {"x": normal(4, 32)}
+    quantize_dynamic(mlp(), path, target=target, verify=False)
+    of_file = sessions.session(path)
+    held = sessions.session(IN_MEMORY.get(how, written_to_memory)(path))
+    assert entry(held) == entry(of_file)
+    np.testing.assert_array_equal(held.run(None, feed)[0], of_file.run(None, feed)[0])
+
+
+def test_models_in_memory_with_a_data_file(tmp_path: Path) -> None:
+    path, feed = tmp_path / "q.onnx", {"x": normal(4, 256)}
+    quantize_dynamic(mlp(width=256), path, use_external_data_format=True, verify=False)
+    want = sessions.session(path).run(None, feed)[0]
+    assert (tmp_path / "q.onnx.data").is_file()
+    whole = sessions.session(onnx.load(path))  # with what is in the data file
+    np.testing.assert_array_equal(whole.run(None, feed)[0], want)
+    options = ort.SessionOptions()
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(tmp_path)
+    )
+    told = sessions.session(path.read_bytes(), sess_options=options)
+    np.testing.assert_array_equal(told.run(None, feed)[0], want)
+    with pytest.raises(ModelError, match="model_external_initializers_file_folder_path"):
+        sessions.session(path.read_bytes())
+
+
+@pytest.mark.parametrize("model", [b"", b"no model", io.BytesIO(), onnx.ModelProto()], ids=repr)
+def test_what_is_no_model_in_memory(model: Any) -> None:
+    with pytest.raises(ModelError, match=r"give the bytes of an \.onnx file, or its path"):
+        sessions.session(model)
+
+
+@pytest.mark.parametrize("model", [None, 3, [], io.StringIO("text"), np.zeros(3)], ids=repr)
+def test_what_is_neither_a_path_nor_a_model(model: Any) -> None:
+    with pytest.raises(OptionError, match=r"give the path of an .onnx file, its bytes"):
+        sessions.session(model)
+
+
+def test_a_proto_of_2_gb_is_to_be_saved() -> None:
+    class Large:
+        def SerializeToString(self) -> bytes:
+            raise ValueError("exceeds maximum protobuf size of 2GB")
+
+    with pytest.raises(OptionError, match=r"exceeds maximum .* onnx\.save and give the path"):
+        sessions.session(Large())
+
+
+NEED_PATHS: dict[str, tuple[Callable[[Any], object], bool]] = {
+    "model_input": (lambda given: quantize_dynamic(given, "o.onnx"), True),
+    "model_output": (lambda given: quantize_dynamic(mlp(), given), False),
+    "float_model": (lambda given: octavo.onnx.compare(given, "q.onnx"), False),
+    "quantized_model": (lambda given: octavo.onnx.compare("f.onnx", given), False),
+    "model": (octavo.onnx.OnnxTarget, True),
+    "path": (lambda given: octavo.onnx.from_tensorflow(given, "out"), False),
+    "out_folder": (lambda given: octavo.onnx.from_tensorflow("m.pb", given), False),
+}
+
+
+@pytest.mark.parametrize("given", [b"model", io.BytesIO(b"model"), None], ids=repr)
+@pytest.mark.parametrize("name", NEED_PATHS)
+def test_other_functions_say_what_they_take(name: str, given: Any) -> None:
+    call, takes_protos = NEED_PATHS[name]
+    with pytest.raises(OptionError, match=f"{name} is a .*; give a path") as said:
+        call(given)
+    hints = takes_protos and given is not None
+    assert ("onnx.load_model_from_string" in str(said.value)) == hints
 
 
 def test_the_least_onnxruntime_is_asked_for(tmp_path: Path) -> None:

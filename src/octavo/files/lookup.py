@@ -9,13 +9,25 @@ import inspect
 import os
 import sys
 import traceback
+from io import IOBase
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
 
-from octavo.errors import OctavoError, did_you_mean, suggest
+from octavo.errors import OctavoError, OptionError, did_you_mean, suggest
 
+_IN_MEMORY = (bytes, bytearray, memoryview, IOBase)
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def refuse_no_path(given: object, name: str, *, model: bool = False) -> None:
+    """Raises OptionError where the argument `name` is no path; a `model` may be a ModelProto."""
+    if isinstance(given, (str, os.PathLike)):
+        return
+    end = " or an onnx.ModelProto" if model else ""
+    if model and isinstance(given, _IN_MEMORY):
+        end += ", which onnx.load_model_from_string makes of bytes"
+    raise OptionError(f"{name} is a {type(given).__name__}; give a path{end}")
 
 
 def load_object(text: str, error: type[OctavoError]) -> Any:

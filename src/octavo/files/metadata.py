@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,9 +39,21 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
         raise ModelError(misread(Path(name), error)) from None
 
 
+def metadata_of(model: bytes) -> dict[str, str]:
+    """The `metadata_props` of a serialized model. Raises ModelError for what is none."""
+    try:
+        return _read_metadata(BytesIO(model))
+    except ValueError as error:
+        raise ModelError(
+            f"the {len(model)} bytes that were given are no ONNX model: {error}; give the bytes of "
+            "an .onnx file, or its path"
+        ) from None
+
+
 def _read_metadata(file: BinaryIO) -> dict[str, str]:
     """Walks the outermost protobuf message, seeking past all but `metadata_props`."""
-    end = os.fstat(file.fileno()).st_size
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
     found: dict[str, str] = {}
     has_graph = False
     while file.tell() < end:

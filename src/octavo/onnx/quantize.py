@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ import onnxruntime as ort
 from octavo.core.form import Form
 from octavo.core.progress import Progress, quiet, says_progress, shown
 from octavo.errors import OptionError
+from octavo.files.lookup import refuse_no_path
 from octavo.files.staging import Staging
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.accuracy_level import verified_at_level
@@ -128,8 +128,7 @@ def quantize_dynamic(
         )
     operators = CustomOps.of(custom_ops, sess_options)
     report_progress("reading", 0, 1)
-    if not isinstance(model_output, (str, os.PathLike)):
-        raise OptionError(f"model_output is a {type(model_output).__name__}; give a path")
+    refuse_no_path(model_output, "model_output")
     source = load(model_input)
     staging = Staging(model_output, source.files)
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)

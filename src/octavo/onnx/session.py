@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from octavo.core.cpu import release, saturates
 from octavo.core.ort_library import custom_ops_library
-from octavo.errors import ModelError
-from octavo.files.metadata import metadata
+from octavo.errors import ModelError, OptionError, brief
+from octavo.files.metadata import metadata, metadata_of
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime as ort
 
 S = TypeVar("S")
@@ -21,14 +23,22 @@ UNKNOWN_OPERATOR = (
     "its path (custom_ops, --custom-ops FILE)"
 )
 _DATA_FILE = "If its weights are in a file of their own, that file belongs in the same folder"
+_DATA_FOLDER = (
+    "If its weights are in a file of their own, give the model's path, or sess_options with the "
+    "entry session.model_external_initializers_file_folder_path"
+)
 
 
 def session(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto,
     providers: Sequence[Any] | None = None,
     sess_options: ort.SessionOptions | None = None,
 ) -> ort.InferenceSession:
     """An `onnxruntime.InferenceSession` on the file at `path`, on the CPU unless told otherwise.
+
+    The model may be in memory instead, below 2 GB: as bytes, as a file that is open or an
+    `io.BytesIO`, or as an onnx.ModelProto. Of what it has in files of their own `sess_options` have
+    to tell the folder (`session.model_external_initializers_file_folder_path`).
 
     A file made for `cpu="vnni"` gives wrong numbers on x86 processors without VNNI, where ONNX
     Runtime's products of int8 and uint8 saturate; there the session is opened with
@@ -37,7 +47,8 @@ def session(
     is left as it is. For a file of target native Octavo's operators are registered with
     `sess_options`, once.
 
-    Raises ModelError for what is not a model, needs a newer ONNX Runtime or cannot be opened.
+    Raises ModelError for what is not a model, needs a newer ONNX Runtime or cannot be opened, and
+    OptionError for what is neither a path nor a model.
     """
     import onnxruntime as ort
 
@@ -46,7 +57,7 @@ def session(
 
 def open_as(
     kind: type[S],
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto,
     providers: Sequence[Any] | None = None,
     sess_options: ort.SessionOptions | None = None,
 ) -> S:
@@ -55,8 +66,10 @@ def open_as(
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     make: Any = kind
-    said = metadata(path)
-    _refuse_misfit(path, said, ort.__version__)
+    given = _path_or_bytes(path)
+    said = metadata(given) if isinstance(given, str) else metadata_of(given)
+    name = given if isinstance(given, str) else "the model"
+    _refuse_misfit(name, said, ort.__version__)
     options = ort.SessionOptions() if sess_options is None else sess_options
     if said.get("octavo.cpu") == "vnni" and _saturates():
         _add_entry(options, _PRECISION, "1")
@@ -66,15 +79,40 @@ def open_as(
         e for e in vars(state).values() if isinstance(e, type) and issubclass(e, Exception)
     )
     try:
-        opened: S = make(
-            os.fspath(path), options, providers=list(providers or ["CPUExecutionProvider"])
-        )
+        opened: S = make(given, options, providers=list(providers or ["CPUExecutionProvider"]))
         return opened
     except refusals as error:
+        data_file = _DATA_FILE if isinstance(given, str) else _DATA_FOLDER
         raise ModelError(
-            f"{os.fspath(path)}: ONNX Runtime {ort.__version__} cannot open it: {error}. "
-            f"{UNKNOWN_OPERATOR if _is_unknown_operator(error) else _DATA_FILE}"
+            f"{name}: ONNX Runtime {ort.__version__} cannot open it: {error}. "
+            f"{UNKNOWN_OPERATOR if _is_unknown_operator(error) else data_file}"
         ) from error
+
+
+def _path_or_bytes(model: Any) -> str | bytes:
+    """onnx is asked for nothing: whoever has a ModelProto has it."""
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if isinstance(model, BytesIO):
+        return model.getvalue()  # written a moment ago, it is at its end
+    if hasattr(model, "SerializeToString"):
+        try:
+            return bytes(model.SerializeToString())
+        except Exception as error:  # protobuf's own, of 2 GB and more
+            raise OptionError(
+                f"the {type(model).__name__} has no bytes ({brief(error)}); save it with "
+                "onnx.save and give the path"
+            ) from error
+    read = model.read() if hasattr(model, "read") else None
+    if not isinstance(read, bytes):
+        what = "a file open as text" if isinstance(read, str) else f"of type {type(model).__name__}"
+        raise OptionError(
+            f"the model to open is {what}; give the path of an .onnx file, its bytes, a file that "
+            "is open to read bytes, or an onnx.ModelProto"
+        )
+    return read
 
 
 def _is_unknown_operator(error: BaseException) -> bool:
@@ -108,8 +146,7 @@ def register(options: ort.SessionOptions) -> None:
         raise ModelError(str(error)) from error
 
 
-def _refuse_misfit(path: str | os.PathLike[str], said: Mapping[str, str], installed: str) -> None:
-    name = os.fspath(path)
+def _refuse_misfit(name: str, said: Mapping[str, str], installed: str) -> None:
     needed = said.get("octavo.min_onnxruntime", "")
     if needed and release(installed) < release(needed):
         raise ModelError(

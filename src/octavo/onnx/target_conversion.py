@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from octavo.errors import (
     did_you_mean,
     listed,
 )
+from octavo.files.lookup import refuse_no_path
 from octavo.files.staging import Staging
 from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import graphs_of, opset_of
@@ -172,8 +172,7 @@ def _check_options(
     model_input: object, model_output: object, to: str, cpu: str | None, unused_inputs: bool
 ) -> None:
     for name, path in (("model_input", model_input), ("model_output", model_output)):
-        if not isinstance(path, (str, os.PathLike)):
-            raise OptionError(f"{name} is a {type(path).__name__}; give a path")
+        refuse_no_path(path, name)
     if to not in TARGETS:
         raise OptionError(f"to={to!r}.{did_you_mean(str(to), TARGETS)}")
     if cpu is not None and to == "native":

@@ -22,6 +22,7 @@ from octavo.errors import (
     did_you_mean,
     listed,
 )
+from octavo.files.lookup import refuse_no_path
 from octavo.files.staging import DATA_FILE, Staging, output_error
 from octavo.torch.layers.base import QuantizedModule, held_report
 from octavo.torch.layers.registry import declarations
@@ -99,8 +100,7 @@ def export_onnx(
         raise OptionError(f"export_onnx has no argument {name!r}.{did_you_mean(name, known)}")
     form = form_of(target, cpu, opset_version)
     operators = _quantized_layers(qmodel)
-    if not isinstance(path, (str, os.PathLike)):
-        raise OptionError(f"path is a {type(path).__name__}; give a path")
+    refuse_no_path(path, "path")
     staging = Staging(Path(path))
     options = {
         "input_names": input_names,

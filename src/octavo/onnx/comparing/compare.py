@@ -8,7 +8,6 @@ layer.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -21,7 +20,8 @@ import onnxruntime as ort
 
 from octavo.core.padding import Padding, of_tokens
 from octavo.core.progress import Progress, quiet, says_progress
-from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
+from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, brief
+from octavo.files.lookup import refuse_no_path
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN
 from octavo.onnx.comparing.pairing import LayerPairing, pair_up
@@ -77,8 +77,7 @@ def compare(
         InputDataError: the inputs do not fit, or none could be made up that the model accepts.
     """
     for name, path in (("float_model", float_model), ("quantized_model", quantized_model)):
-        if not isinstance(path, (str, os.PathLike)):
-            raise OptionError(f"{name} is a {type(path).__name__}; give a path")
+        refuse_no_path(path, name)
     say = progress or quiet
     say("reading", 0, 0)
     floating, quantized = _read(float_model), _read(quantized_model)

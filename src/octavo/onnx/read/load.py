@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from octavo.errors import ModelError, OptionError, brief
+from octavo.errors import ModelError, brief
 from octavo.files.formats import misread
-from octavo.files.lookup import suggest_file
+from octavo.files.lookup import refuse_no_path, suggest_file
 from octavo.files.protobuf import WireError
 from octavo.onnx.read import map_types
 from octavo.onnx.read.validate import check_graphs, check_tensor, check_text, stored_tensors
@@ -61,10 +60,7 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
     """
     if isinstance(model_input, onnx.ModelProto):
         return _from_proto(model_input, None)
-    if not isinstance(model_input, (str, os.PathLike)):
-        raise OptionError(
-            f"model_input is a {type(model_input).__name__}; give a path or an onnx.ModelProto"
-        )
+    refuse_no_path(model_input, "model_input", model=True)
     path = Path(model_input)
     try:
         if (path / "saved_model.pb").is_file():

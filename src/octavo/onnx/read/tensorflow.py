@@ -11,6 +11,7 @@ import onnx
 
 from octavo.core.packages import need
 from octavo.errors import ModelError, OptionError, brief
+from octavo.files.lookup import refuse_no_path
 from octavo.graph.analysis.walk import graphs_of
 from octavo.onnx.read.load import load
 from octavo.onnx.read.normalize import write_out_erfc
@@ -31,8 +32,11 @@ def from_tensorflow(
 
     `inputs` and `outputs` are names of tensors, such as `x:0`; a frozen graph needs them, a
     SavedModel has signatures. tf2onnx runs in a process of its own, so that TensorFlow's memory
-    goes with it. Raises ModelError where tf2onnx or TensorFlow is missing, or the conversion fails.
+    goes with it. Raises ModelError where tf2onnx or TensorFlow is missing, or the conversion fails,
+    and OptionError for what is no path.
     """
+    refuse_no_path(path, "path")
+    refuse_no_path(out_folder, "out_folder")
     model = Path(path)
     command = [sys.executable, "-m", "tf2onnx.convert", "--opset", str(OPSET)]
     command += _source_arguments(model, inputs, outputs)

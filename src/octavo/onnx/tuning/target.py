@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ import octavo
 from octavo.core.form import Form
 from octavo.core.form import Target as FormTarget
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
+from octavo.files.lookup import refuse_no_path
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
 from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
@@ -82,10 +82,8 @@ class OnnxTarget:
         sess_options: ort.SessionOptions | None = None,
         custom_ops: Libraries | None = None,
     ) -> None:
-        if not isinstance(model, (str, os.PathLike, onnx.ModelProto)):
-            raise OptionError(
-                f"model is a {type(model).__name__}; give a path or an onnx.ModelProto"
-            )
+        if not isinstance(model, onnx.ModelProto):
+            refuse_no_path(model, "model", model=True)
         if threads is not None and (isinstance(threads, bool) or threads < 1):
             raise OptionError(f"threads={threads!r}: give a number above 0, or leave it out")
         form = Form.of(target or "portable", cpu, quant_format)
