@@ -73,7 +73,8 @@ def test_metrics_without_weights_each_have_to_meet_the_criterion() -> None:
     # The classes change by a third of the float model's score; MSE rises from 0 by 20/6 / ...
     error = np.mean((np.arange(6.0).reshape(3, 2)[:, 0] * 0.5) ** 2) / 2
     assert loss(relative=False) == pytest.approx(max(error, 1 / 3))
-    assert loss(relative=True) == np.inf  # of an MSE of 0
+    with pytest.raises(OptionError, match="the float model's MSE is exactly 0"):
+        loss(relative=True)
 
 
 def test_the_direction_is_the_metrics_where_only_it_knows() -> None:

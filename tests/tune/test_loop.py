@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.errors import HistoryError, OutputError
-from octavo.recipe import preset
+from octavo.errors import EvaluationError, HistoryError, OptionError, OutputError
+from octavo.recipe import Scheme, preset
+from octavo.recipe.target import Built
 from octavo.results.tuning import Status, Trial
 from octavo.tune import Criterion, Objective, tune
 from octavo.tune.arguments import strategy_named
@@ -373,3 +374,62 @@ def test_an_output_that_cannot_be_written_does_not_lose_the_result(tmp_path: Pat
     assert result.status is Status.MET
     assert result.output == ""
     assert any("No space left" in note for note in result.notes)
+
+
+class Same(Simulated):
+    """Float it returns what it is fed; quantized it is off by as much as its layers cost."""
+
+    def _built(self, held: Mapping[str, Scheme]) -> Built:
+        built, off = super()._built(held), bool(held)
+        return replace(built, run=lambda feed: [feed["x"] + off if off else feed["x"]])
+
+
+X = np.arange(1, 9, dtype=np.float64).reshape(4, 2)
+ZEROS: dict[str, tuple[Any, Any]] = {
+    "MAE": (X, X),
+    "MSE": (X, X),
+    "RMSE": (X, X),
+    "Loss": (0 * X, X),
+    "WER": (np.array(["a b", "c"]), ["a b", "c"]),
+    "CER": (np.array(["a b", "c"]), ["a b", "c"]),
+    "topk": (np.eye(4), np.array([1, 2, 3, 0])),  # an accuracy, of wrong labels
+}
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("metric", ZEROS)
+def test_no_share_is_taken_of_a_float_model_s_0(tmp_path: Path, metric: str, timed: bool) -> None:
+    """At once: nothing is timed, and no recipe tried; resumed alike."""
+    x, labels = ZEROS[metric]
+    target = Same((0.1,), calls=str(tmp_path / "calls"))
+    given_data: dict[str, Any] = {"data": [({"x": x}, labels)], "metric": metric}
+    objective = "performance" if timed else "modelsize"
+    for resume in (False, True):
+        with pytest.raises(OptionError, match=r"exactly 0, .* Criterion\(absolute=0\.01\)"):
+            tune(target, **given_data, objective=objective, workspace=tmp_path, resume=resume)
+    absolute = Criterion(absolute=0.1, higher_is_better=metric == "topk")
+    found = tune(target, **given_data, **SIZE, criterion=absolute, max_trials=2)
+    assert found.baseline.accuracy == 0
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0, np.float32(0)])
+def test_nor_of_a_function_s_0(zero: Any) -> None:
+    calls = []
+
+    def it(model: Any) -> Any:
+        calls.append(model)
+        return zero
+
+    with pytest.raises(OptionError, match="the float model's accuracy is exactly 0"):
+        tune(Simulated((0.0,)), it, **SIZE)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("metrics", [["MSE", "MAE"], ["MAE", "MSE"]])
+def test_nor_of_one_of_several_metrics(metrics: list[str]) -> None:
+    """Each has to meet the criterion; of their weighted mean it is the mean that must not be 0."""
+    given: Any = {"data": [({"x": X}, X)], **SIZE}
+    with pytest.raises(EvaluationError, match=f"float model's {metrics[0]} is exactly 0"):
+        tune(Same((0.1,)), metric=[(metrics[0], None), (metrics[1], None)], **given)
+    with pytest.raises(OptionError, match="accuracy is exactly 0"):
+        tune(Same((0.1,)), metric=[(name, 0.5) for name in metrics], **given)

@@ -192,9 +192,12 @@ class MetricEvaluator:
             return self._values(built, float_model)[0]
         if self._worst_counts:
             if self._float_values is None:
-                self._float_values = self._values(float_model(), float_model)
+                found = self._values(float_model(), float_model)
+                for each, base in zip(self.metrics, found, strict=True):
+                    self._criterion(each).refuse(base, each.metric.name)
+                self._float_values = found
             return 1.0 - max(
-                self._loss(each, base, value)
+                self._criterion(each).loss(base, value)
                 for each, base, value in zip(
                     self.metrics, self._float_values, self._values(built, float_model), strict=True
                 )
@@ -203,9 +206,9 @@ class MetricEvaluator:
         weights = [each.weight or 0.0 for each in self.metrics]
         return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
-    def _loss(self, each: WeightedMetric, base: float, value: float) -> float:
+    def _criterion(self, each: WeightedMetric) -> Criterion:
         bound = {"relative": 0.0} if self.relative else {"absolute": 0.0}
-        return Criterion(**bound, higher_is_better=each.upwards).loss(base, value)
+        return Criterion(**bound, higher_is_better=each.upwards)
 
     def _values(self, built: Built, float_model: FloatModel) -> list[float]:
         if self._references is None and any(e.metric.needs_references for e in self.metrics):

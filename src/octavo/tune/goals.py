@@ -60,6 +60,15 @@ class Criterion:
             return 0.0 if worse == 0 else math.copysign(math.inf, worse)
         return worse / abs(baseline)
 
+    def refuse(self, baseline: float, measure: str = "accuracy") -> None:
+        """Raises OptionError where no share can be taken of the float model's `measure`."""
+        if self.relative is not None and baseline == 0:
+            raise OptionError(
+                f"the float model's {measure} is exactly 0, and the criterion is relative: every "
+                "share of 0 is 0. Give an absolute one (accuracy_criterion: {absolute: 0.01}; "
+                "Criterion(absolute=0.01) in Python), or see whether metric and labels are right"
+            )
+
     def meets(self, baseline: float, accuracy: float) -> bool:
         """Whether no more than the bound is lost; never for NaN."""
         if math.isnan(accuracy) or math.isnan(baseline):

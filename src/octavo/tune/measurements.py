@@ -81,10 +81,12 @@ class Measurements:
     # --- the float model ---
 
     def measure_baseline(self) -> Trial:
-        """The float model's trial. Raises EvaluationError where it has no accuracy."""
+        """The float model's trial. Raises EvaluationError where it has no accuracy, and OptionError
+        where the criterion is a share of an accuracy of 0."""
         found = self.history.get("baseline", "")
         if found is not None:
             self.baseline = Trial.from_dict(found)
+            self._refuse_zero(self.baseline)
         else:
             self.view.doing("evaluating the float model")
             self.baseline = self._measured_baseline()
@@ -94,12 +96,17 @@ class Measurements:
     def _measured_baseline(self) -> Trial:
         known = self.history.get("evaluated", self.baseline.key)
         trial = self._evaluated_baseline() if known is None else Trial.from_dict(known)
+        self._refuse_zero(trial)
         if self.timed:
             times = _useful(self._alone(Time((Variant(None),), self._limit(BASELINE))))
             trial = replace(trial, latency=times[0][0], time_ratio=1.0)
         if self.weighed:
             trial = replace(trial, peak_memory=_useful(self._alone(Peak(Variant(None)))))
         return replace(trial, score=1.0, elapsed=self.elapsed())
+
+    def _refuse_zero(self, baseline: Trial) -> None:
+        if baseline.accuracy is not None:
+            self.criterion.refuse(baseline.accuracy)
 
     def _evaluated_baseline(self) -> Trial:
         (measured,) = self.runner.run([Evaluate(Variant(None))], self.deadline, _nobody)
