@@ -143,7 +143,8 @@ def _saturates() -> bool:
     """Whether a portable file needs `session.x64quantprecision` here.
 
     ONNX Runtime 1.32 leaves bodies of If, Loop and Scan out of that, and refuses a weight that two
-    products read.
+    products read. `octavo.onnx.session` opens such a file all the same; sessions that others open
+    do not.
     """
     from octavo.core.cpu import saturates
     from octavo.core.kernels import cpu_features

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from octavo.core.cpu import saturates
 from octavo.core.kernels import cpu_features
+from octavo.files.exact_products import with_exact_products
 from octavo.graph.analysis.walk import runs_in_order
 from octavo.onnx import custom_ops_library, quantize_dynamic
 from octavo.recipe import Report, Verification
@@ -334,14 +335,20 @@ def opened(
     """
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    given = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
     if saturates(cpu_features()):
         options.add_session_config_entry("session.x64quantprecision", "1")
+        folder = Path(given).parent if isinstance(given, str) else None
+        whole = Path(given).read_bytes() if isinstance(given, str) else given
+        given = with_exact_products(whole, folder) or given
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(folder or "")
+        )
     options.intra_op_num_threads = threads
     if plain:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if native:
         options.register_custom_ops_library(custom_ops_library())
-    given = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
     return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
 
 

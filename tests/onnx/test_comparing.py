@@ -105,7 +105,6 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(tmp_path_factory.mktemp("linear"), graphs.linear())
 
 
-@pytest.mark.vnni("if-portable")
 @pytest.mark.sweep(4)
 @TARGETS
 @pytest.mark.parametrize("case", CASES)
@@ -247,7 +246,6 @@ def test_layers_in_a_subgraph_are_measured_at_the_node_around_them(
     assert found.layers[2].alone.sqnr_db > SOUND
 
 
-@pytest.mark.vnni
 def test_nodes_that_are_cut_off_may_hold_subgraphs(tmp_path: Path) -> None:
     """The If between the layers goes, with what only its branches read."""
     model, feed = branches()

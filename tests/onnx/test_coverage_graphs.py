@@ -83,7 +83,6 @@ def move_inside(model: onnx.ModelProto, place: str, **weights: Array) -> None:
     body.initializer.extend(numpy_helper.from_array(a, name) for name, a in weights.items())
 
 
-@pytest.mark.vnni("int8")
 @pytest.mark.parametrize(
     ("where", "also", "recipe"),
     [
@@ -111,7 +110,6 @@ def test_if(tmp_path: Path, where: str, also: str, recipe: str) -> None:
     assert {"if/then_branch", "if/else_branch"} <= scopes
 
 
-@pytest.mark.vnni
 @pytest.mark.parametrize("where", ["inside", "outside"])
 def test_loop(tmp_path: Path, where: str) -> None:
     """A state that a layer changes, and a captured activation that another layer reads."""
@@ -128,7 +126,6 @@ def test_loop(tmp_path: Path, where: str) -> None:
     close(converted, model, FEED, PER_TENSOR)
 
 
-@pytest.mark.vnni
 def test_scan(tmp_path: Path) -> None:
     shape = f"float[m, {K}]"
     body = f"""y, ys = Scan (s0, xs) <num_scan_inputs = 1, body = step ({shape} s, {shape} e)
@@ -162,7 +159,6 @@ def test_other_layers_inside_a_body(tmp_path: Path) -> None:
         close(converted, model, feeds | {"c": np.array(c)}, PER_TENSOR)
 
 
-@pytest.mark.vnni
 def test_a_body_that_shadows_an_outer_name(tmp_path: Path) -> None:
     """Two branches call different weights `w`; each layer gets its own, and keeps its name."""
     model = branches("[same] t = MatMul (x, w)", "[same] e = MatMul (x, w)")
@@ -176,7 +172,6 @@ def test_a_body_that_shadows_an_outer_name(tmp_path: Path) -> None:
     in_all_branches(converted, model)
 
 
-@pytest.mark.vnni
 def test_names_taken_only_inside_a_body(tmp_path: Path) -> None:
     """A constant of ours in the main graph must not be hidden by a body's value of that name."""
     then = "w_quantized = Neg (x) t = MatMul (w_quantized, w)"
@@ -257,7 +252,6 @@ def test_a_model_that_calls_the_domain_ai_onnx(tmp_path: Path) -> None:
     close(converted, model, FEED)
 
 
-@pytest.mark.vnni
 def test_empty_and_duplicate_node_names(tmp_path: Path) -> None:
     body = "a = MatMul (x, w) [same] b = MatMul (a, w) [same] c = MatMul (b, w) y = Relu (c)"
     model = text(body, X, weights={"w": EVEN_W})
@@ -301,7 +295,6 @@ def test_node_names_survive(tmp_path: Path) -> None:
     assert next(n for n in excluded.proto.graph.node if n.name == "second").op_type == "Gemm"
 
 
-@pytest.mark.vnni
 def test_an_output_that_is_also_read_and_an_input_as_output(tmp_path: Path) -> None:
     body = "y = MatMul (x, w) r = Relu (y) z = MatMul (y, w) copy = Identity (x)"
     outputs = ", ".join(f"float[m, {K}] {name}" for name in ("y", "r", "z", "copy"))

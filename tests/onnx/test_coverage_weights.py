@@ -241,7 +241,6 @@ RECIPES = ["int8", "int8-per-tensor", "int8-block", "int8-accurate"]
 YZ = "float[] y, float[] z"
 
 
-@pytest.mark.vnni
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_two_gemms_share_a_transposed_weight(tmp_path: Path, recipe: str) -> None:
     w = weight(INPUTS, INPUTS, axis=0, spread=recipe != "int8-per-tensor")
@@ -259,7 +258,6 @@ def test_two_gemms_share_a_transposed_weight(tmp_path: Path, recipe: str) -> Non
         only_scales_are_float(converted, 4 * INPUTS + 8)
 
 
-@pytest.mark.vnni
 @pytest.mark.parametrize("recipe", ["int8", "int8-per-tensor"])
 def test_two_lstms_share_w_and_r(tmp_path: Path, recipe: str) -> None:
     w, r = (weight(1, 4 * HIDDEN, HIDDEN, seed=s, spread=False) * np.float32(3) for s in (5, 6))
@@ -274,7 +272,6 @@ def test_two_lstms_share_w_and_r(tmp_path: Path, recipe: str) -> None:
     assert converted.ops.count("DynamicQuantizeLSTM") == 2
 
 
-@pytest.mark.vnni
 def test_three_forms_of_the_same_orientation_share_scales(tmp_path: Path) -> None:
     """x @ W, Gemm with W, and Gemm with transB over Transpose(W) all have outputs along axis 1."""
     w = weight(INPUTS, OUTPUTS)
@@ -296,7 +293,6 @@ def one_scale_is_noted(converted: Converted) -> None:
 BOTH_WAYS = "wt = Transpose (w) y = MatMul (x, w) [turned] z = MatMul (x, wt)"
 
 
-@pytest.mark.vnni
 def test_a_matrix_used_both_ways_round_gets_one_scale(tmp_path: Path) -> None:
     w = weight(INPUTS, INPUTS, spread=False)
     model = text(BOTH_WAYS, X, YZ, {"w": w})
@@ -327,7 +323,6 @@ def test_a_weight_shared_with_an_excluded_layer(tmp_path: Path) -> None:
     assert not outcome.quantized and outcome.reason
 
 
-@pytest.mark.vnni
 def test_shared_by_a_linear_layer_and_a_graph_body(tmp_path: Path) -> None:
     """One tensor serves the main graph and both branches of an If."""
     w = weight(INPUTS, INPUTS)

@@ -52,7 +52,6 @@ def test_readers_read_the_tensor_itself(tmp_path: Path, target: str) -> None:
             assert_close(y, exact, INT8)
 
 
-@pytest.mark.vnni("portable")
 @TARGETS
 def test_tied_weights_are_stored_once(tmp_path: Path, target: str) -> None:
     w = weight(16, 16, spread=False)

@@ -203,7 +203,6 @@ def test_a_mask_for_one_item_serves_all(tmp_path: Path, monkeypatch: pytest.Monk
     np.testing.assert_array_equal(found, outputs(before, feed)[0])
 
 
-@pytest.mark.vnni("portable")
 @pytest.mark.models
 @TARGETS
 def test_minilm(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,6 @@ def tied(proto: onnx.ModelProto) -> None:
             each.input[1] = "w0"
 
 
-@pytest.mark.vnni("tied")
 @pytest.mark.parametrize("change", [scaled, read_outside, of_something_else, tied])
 def test_one_that_differs_stays_apart(change: Any, tmp_path: Path) -> None:
     proto = model(**MASKED)

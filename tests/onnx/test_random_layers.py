@@ -203,7 +203,6 @@ def is_near(path: Path, graph: Layers, rounded: str, choice: bool, rows: int) ->
         assert np.linalg.norm(y - exact) <= bound
 
 
-@pytest.mark.vnni("portable", "per-tensor")
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("way", WAYS)
 @given(graph=LAYERS)
@@ -217,7 +216,6 @@ def test_random_layers(way: str, graph: Layers) -> None:
             is_near(done.path, graph, rounded, choice, rows)
 
 
-@pytest.mark.vnni("portable")
 @pytest.mark.parametrize("first,then", [("native", "portable"), ("portable", "native")])
 @given(graph=LAYERS)
 @example(graph=GROUPS_OF_GROUPS)

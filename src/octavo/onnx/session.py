@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from octavo.core.cpu import release, saturates
 from octavo.core.ort_library import custom_ops_library
 from octavo.errors import ModelError, OptionError, brief
+from octavo.files.exact_products import with_exact_products
 from octavo.files.metadata import metadata, metadata_of
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 _PRECISION = "session.x64quantprecision"
+_FOLDER = "session.model_external_initializers_file_folder_path"
 UNKNOWN_OPERATOR = (
     "If the operator is of another library, name it: sess_options with which it is registered, or "
     "its path (custom_ops, --custom-ops FILE)"
@@ -25,7 +29,7 @@ UNKNOWN_OPERATOR = (
 _DATA_FILE = "If its weights are in a file of their own, that file belongs in the same folder"
 _DATA_FOLDER = (
     "If its weights are in a file of their own, give the model's path, or sess_options with the "
-    "entry session.model_external_initializers_file_folder_path"
+    f"entry {_FOLDER}"
 )
 
 
@@ -71,15 +75,19 @@ def open_as(
     name = given if isinstance(given, str) else "the model"
     _refuse_misfit(name, said, ort.__version__)
     options = ort.SessionOptions() if sess_options is None else sess_options
+    folder = None
     if said.get("octavo.cpu") == "vnni" and _saturates():
         _add_entry(options, _PRECISION, "1")
+        if options.get_session_config_entry(_PRECISION) == "1":
+            given, folder = _exact(given)
     if said.get("octavo.target") == "native":
         register(options)
     refusals = tuple(
         e for e in vars(state).values() if isinstance(e, type) and issubclass(e, Exception)
     )
     try:
-        opened: S = make(given, options, providers=list(providers or ["CPUExecutionProvider"]))
+        with _data_in(folder, options):
+            opened: S = make(given, options, providers=list(providers or ["CPUExecutionProvider"]))
         return opened
     except refusals as error:
         data_file = _DATA_FILE if isinstance(given, str) else _DATA_FOLDER
@@ -87,6 +95,33 @@ def open_as(
             f"{name}: ONNX Runtime {ort.__version__} cannot open it: {error}. "
             f"{UNKNOWN_OPERATOR if _is_unknown_operator(error) else data_file}"
         ) from error
+
+
+def _exact(given: str | bytes) -> tuple[str | bytes, str | None]:
+    """What to open in place of a model whose products ONNX Runtime cannot make exact itself, and
+    the folder of its data files."""
+    if isinstance(given, bytes):
+        return with_exact_products(given, None) or given, None
+    path = Path(given).absolute()
+    turned = with_exact_products(path.read_bytes(), path.parent)
+    return (given, None) if turned is None else (turned, str(path.parent))
+
+
+@contextmanager
+def _data_in(folder: str | None, options: ort.SessionOptions) -> Iterator[None]:
+    """Has a model that is opened from bytes find its data files."""
+    if folder is None:
+        yield
+        return
+    try:
+        before = options.get_session_config_entry(_FOLDER)
+    except RuntimeError:
+        before = ""
+    options.add_session_config_entry(_FOLDER, folder)
+    try:
+        yield
+    finally:
+        options.add_session_config_entry(_FOLDER, before)
 
 
 def _path_or_bytes(model: Any) -> str | bytes:

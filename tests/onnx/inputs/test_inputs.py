@@ -299,7 +299,6 @@ def public(name: str) -> Any:
     return silero.more_forms()[form] if form in ("outer_scope", "gemm") else silero.forms()[form]
 
 
-@pytest.mark.vnni("minilm torchscript")
 @pytest.mark.sweep(3)
 @pytest.mark.models
 @pytest.mark.parametrize("name", PUBLIC)

@@ -211,7 +211,6 @@ def injections(feeds: dict[str, Array]) -> Iterator[dict[str, Array]]:
             yield {**feeds, "x": x}
 
 
-@pytest.mark.vnni("transposed")
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_what_is_not_finite_reaches_the_output(tmp_path: Path, graph: str) -> None:
     """Rows that are NaN throughout in float are not finite in int8."""
