@@ -14,11 +14,13 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from octavo.onnx import session
+from octavo.recipe import PRESETS as ALL
 from octavo.recipe import Recipe, preset
 from tests.graphs import (
     INT8,
     Array,
     Converted,
+    assert_close,
     convert,
     error,
     integer_tensors,
@@ -278,3 +280,19 @@ def test_a_histogram_clips_what_few_weights_need(tmp_path: Path) -> None:
     clipping = replace(plain.default.weight, observer="histogram")
     clipped = replace(plain, default=replace(plain.default, weight=clipping))
     assert weight_noise(tmp_path, w, clipped) < 0.8 * weight_noise(tmp_path, w, plain)
+
+
+IN_BLOCKS = [n for n, r in ALL.items() if r.default.weight and r.default.weight.block]
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("opset", range(13, 26))
+@pytest.mark.parametrize("recipe", IN_BLOCKS)
+def test_blocks_in_qdq_run_in_every_opset(tmp_path: Path, recipe: str, opset: int) -> None:
+    body = "[a] a = MatMul (x, w) r = Relu (a) [g] y = Gemm <transB = 1> (r, v, b)"
+    for k in (96, 70):  # whole blocks, and a last one that is not
+        stored = {"w": weight(k, 80, spread=False), "v": weight(48, 80), "b": values(48)}
+        model = text(body, f"float[n, {k}] x", weights=stored, opset=opset)
+        done = convert(model, tmp_path, recipe=recipe, quant_format="qdq")
+        x = {"x": values(5, k)}
+        assert_close(session(done.path).run(None, x)[0], run(model, x)[0], 0.15)
