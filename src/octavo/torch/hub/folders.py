@@ -20,6 +20,7 @@ from octavo.torch.files.safetensors import read_metadata
 from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.aligned_files import REPORT_KEY, VERSION_KEY
 from octavo.torch.hub.config import OctavoConfig
+from octavo.torch.hub.group_layers import table_factor
 from octavo.torch.layers.base import QuantizedModule, dtype_of
 from octavo.torch.layers.registry import layer_classes
 
@@ -94,7 +95,8 @@ class StoredLayers:
                 old = modules[name]
                 settle_weight(old)
                 new.cast(dtype_of(old))
-                keep_own(old, new)
+                if table_factor(old) is None:  # else it is in the scales
+                    keep_own(old, new)
                 carry_hooks(old, new)
                 new._is_hf_initialized = True
                 for parent, child in places[id(old)]:
