@@ -40,7 +40,7 @@ MODELS = {
     "llama": lambda: _model("Llama", head_dim=16),
     "qwen2": lambda: _model("Qwen2"),
     "qwen3": lambda: _model("Qwen3", head_dim=128),
-    "gemma3": lambda: _model("Gemma3", head_dim=16),
+    "gemma3": lambda: _model("Gemma3", head_dim=16, query_pre_attn_scalar=16),
 }
 
 

@@ -18,6 +18,7 @@ from octavo.files.checkpoints import is_gguf
 from octavo.recipe import Recipe
 from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
 from octavo.torch.hub.config import OctavoConfig
+from octavo.torch.hub.gguf_config import complete, windowed
 from octavo.torch.hub.headers import StoredTensor
 from octavo.torch.hub.libraries import quiet_libraries
 
@@ -93,7 +94,8 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
     """The checkpoint that a GGUF file is.
 
     Raises ModelError where transformers, gguf or accelerate are missing, for a damaged file (see
-    `open_gguf`) and for an architecture that transformers does not read.
+    `open_gguf`), for an architecture that transformers does not read and for fields that its class
+    has no place for (see `complete`).
     """
     need("GGUF files need", *GGUF)
     file = open_gguf(path)
@@ -106,6 +108,8 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
             config = AutoConfig.from_pretrained(folder, gguf_file=file.path.name)
     except Exception as error:  # whatever transformers raises of a file
         raise ModelError(f"{path}: transformers cannot use its metadata: {brief(error)}") from error
+    config = windowed(config, file)
+    complete(config, file)
     return GgufCheckpoint(os.fspath(path), folder, folder, config, file)
 
 

@@ -30,6 +30,7 @@ from octavo.results.report import WEIGHTS_OF
 from octavo.torch.carry_over import carry_hooks
 from octavo.torch.convert import Converter
 from octavo.torch.files.tensors import places_of
+from octavo.torch.hub.gguf_config import ROPE_TENSORS
 from octavo.torch.hub.gguf_names import GgufNames, Place
 from octavo.torch.hub.group_layers import (
     empty_layer,
@@ -100,6 +101,8 @@ class GgufLayers:
         modules: Mapping[str, nn.Module],
         places: Mapping[int, Any],
     ) -> None:
+        if tensor.name in ROPE_TENSORS:
+            return
         if place is None:
             self._unplaced.append(tensor.name)
             return

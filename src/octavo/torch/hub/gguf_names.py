@@ -123,7 +123,7 @@ def _older(model: Any, file: GgufFile) -> _Find:
     processor = TENSOR_PROCESSORS.get(file.architecture, TensorProcessor)(model.config.to_dict())
     try:
         with names_made_once():
-            names = get_gguf_hf_weights_map(model, processor)
+            names = get_gguf_hf_weights_map(model, processor, file.architecture)
     except NotImplementedError as error:
         raise ModelError(f"{file.path}: {error}") from None
 

@@ -14,14 +14,16 @@ import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
 from octavo.torch.hub.config import OctavoConfig
+from octavo.torch.hub.gguf_config import complete
 from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
 
 
 class GgufQuantizer(OctavoQuantizer):
     """Fills a model from a GGUF file, and saves it as other models of Octavo."""
 
-    def __init__(self, quantization_config: OctavoConfig, **kwargs: Any) -> None:
+    def __init__(self, config: Any, quantization_config: OctavoConfig, **kwargs: Any) -> None:
         super().__init__(quantization_config, pre_quantized=True, **kwargs)
+        self._config = config
         self._file: GgufFile | None = None
         self._dtype = torch.float32
         self._tensors: dict[str, Any] = {}
@@ -29,11 +31,12 @@ class GgufQuantizer(OctavoQuantizer):
     def read_header(self, gguf_file: str) -> None:
         """What transformers calls once it knows where the file is.
 
-        Raises OptionError for a recipe with a limit of bits or bytes.
+        Raises OptionError for a recipe with a limit of bits or bytes, and ModelError as `complete`.
         """
         path = Path(gguf_file)
         self.quantization_config.refuse_limits(path.name, "llama.cpp")
         self._file = open_gguf(gguf_file)
+        complete(self._config, self._file)
 
     def update_dtype(self, dtype: torch.dtype | None) -> torch.dtype:
         """Of floats: float32, if nobody says."""
@@ -84,7 +87,7 @@ def ask_octavo_for_gguf() -> None:
         if gguf_file is None or not isinstance(quantization_config, OctavoConfig):
             given = {} if gguf_file is None else {"gguf_file": gguf_file}
             return plain(config, quantization_config, device_map, *args, **given, **kwargs)
-        made = GgufQuantizer(quantization_config)
+        made = GgufQuantizer(config, quantization_config)
         made.validate_environment(device_map=device_map)
         config.quantization_config = made.quantization_config
         return made, config, device_map
