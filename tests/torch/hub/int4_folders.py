@@ -96,12 +96,18 @@ def _gptq_config(**given: Any) -> dict[str, Any]:
 
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "int"}
+AUTO_ROUND |= {"extra_config": {"lm_head": {"bits": 16}}, "iters": 200, "sym": False}
+CACHE = {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"}}
 SYMMETRIC = _gptq_config(sym=True, group_size=-1, desc_act=True)
 CASES: dict[str, tuple[Callable[..., Tensors], dict[str, Any], int, bool]] = {
     "gptq": (_gptq, _gptq_config(sym=False), 32, False),
     "gptq-symmetric": (_gptq, SYMMETRIC, 0, True),
     "gptq-v2": (_gptq_v2, _gptq_config(checkpoint_format="gptq_v2"), 32, False),
     "awq": (_awq, AWQ, 32, False),
+    "auto-round": (_gptq, AUTO_ROUND | {"packing_format": "auto_round:auto_gptq"}, 32, False),
+    "auto-round-awq": (_awq, AUTO_ROUND | {"packing_format": "auto_round:auto_awq"}, 32, False),
+    "compressed-cache": (_packed, _compressed_config(32, symmetric=True) | CACHE, 32, True),
     "compressed": (_packed, _compressed_config(32, symmetric=True), 32, True),
     "compressed-affine": (_packed, _compressed_config(32, symmetric=False), 32, False),
     "compressed-w4a8": (_packed, _compressed_config(0, symmetric=True, inputs=True), 0, True),
@@ -126,3 +132,12 @@ def written(folder: Path, case: str) -> tuple[Path, dict[str, Any]]:
     data["quantization_config"] = config
     (path / "config.json").write_text(json.dumps(data))
     return path, exact
+
+
+def as_of_old(folder: Path, name: str) -> None:
+    """What config.json says goes to a file of its own, as older tools write it."""
+    data = json.loads((folder / "config.json").read_text())
+    said = data.pop("quantization_config")
+    del said["quant_method"]
+    (folder / "config.json").write_text(json.dumps(data))
+    (folder / name).write_text(json.dumps(said))

@@ -11,15 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from octavo.errors import ModelError, OptionError
+from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Recipe
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
+from octavo.torch.hub.checkpoint import find_checkpoint
 from octavo.torch.layers.linear import QuantizedLinear
 from tests.cli_support import run
 from tests.models import relative
 from tests.torch.hub.families import checkpoint, load, outputs
-from tests.torch.hub.int4_folders import CASES, LLAMA, written
+from tests.torch.hub.int4_folders import CASES, LLAMA, as_of_old, written
 
 ALIKE = ("gptq-symmetric", "compressed-affine")
 
@@ -121,3 +122,65 @@ def test_a_mix_says_nothing_of_integers_that_stay(case: str, by: str, tmp_path: 
         load(LLAMA, folder, quantization_config=OctavoConfig(recipe=limited))
     model = load(LLAMA, folder, quantization_config=OctavoConfig(recipe="int4-mixed"))
     assert {o.layer.name for o in report(model).quantized} >= exact.keys()
+
+
+@pytest.mark.parametrize(
+    ("case", "file"), [("gptq", "quantize_config.json"), ("awq", "quant_config.json")]
+)
+def test_folders_of_older_tools_are_known_by_their_tensors(
+    case: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, exact = written(tmp_path / "theirs", case)
+    as_of_old(folder, file)
+    model = load(LLAMA, folder, quantization_config=OctavoConfig())
+    for name, weight in exact.items():
+        found = (model.get_submodule(name).weight() + 0).numpy()
+        np.testing.assert_allclose(found, weight, rtol=1e-6, err_msg=name)
+    model.save_pretrained(tmp_path / "ours")
+    inputs = LLAMA.inputs()
+    assert torch.equal(outputs(load(LLAMA, tmp_path / "ours"), inputs), outputs(model, inputs))
+    assert run("quantize", str(folder), "-o", str(tmp_path / "out")) == 0
+    assert f"weights are those of a folder of {case}" in capsys.readouterr().out
+    with pytest.raises(AlreadyQuantizedError, match=f"was quantized by {case}"):
+        find_checkpoint(folder).load()
+    (folder / file).unlink()
+    for call in (
+        lambda: load(LLAMA, folder, quantization_config=OctavoConfig()),
+        find_checkpoint(folder).load,
+    ):
+        with pytest.raises(ModelError, match=r"holds .*\.qweight, .*neither its config\.json"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("packing_format", "auto_round:auto_gptq_marlin"),
+        ("packing_format", None),
+        ("data_type", "mx_fp"),
+        ("extra_config", {"model.layers.1.mlp.up_proj": {"bits": 8}}),
+    ],
+)
+def test_what_else_auto_round_says_is_refused_by_name(
+    field: str, value: Any, tmp_path: Path
+) -> None:
+    folder, _ = written(tmp_path / "theirs", "auto-round")
+    data = json.loads((folder / "config.json").read_text())
+    data["quantization_config"][field] = value
+    (folder / "config.json").write_text(json.dumps(data))
+    with pytest.raises(ModelError, match=rf"auto-round: {field}"):
+        load(LLAMA, folder, quantization_config=OctavoConfig())
+
+
+@pytest.mark.parametrize(
+    ("case", "note"),
+    [
+        ("auto-round", "auto-round packed them as gptq does"),
+        ("auto-round-awq", "auto-round packed them as awq does"),
+        ("compressed-cache", "its kv_cache_scheme is not followed"),
+    ],
+)
+def test_what_is_read_otherwise_is_noted(case: str, note: str, tmp_path: Path) -> None:
+    folder, _ = written(tmp_path / "theirs", case)
+    model = load(LLAMA, folder, quantization_config=OctavoConfig())
+    assert any(found.startswith(note) for found in report(model).notes)

@@ -30,6 +30,7 @@ from octavo.errors import (
 )
 from octavo.files.checkpoints import CONFIG, INDEX, MODULES, PARTS, WEIGHTS
 from octavo.torch.files.factories import skeleton
+from octavo.torch.hub.gptq_scheme import GptqConfig
 from octavo.torch.hub.headers import StoredTensor, stored_tensors
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.tasks import Task, task_of
@@ -46,7 +47,7 @@ _OTHERS = (
     "chat_template.jinja",
 )
 """Files beside the weights that tokenizers and processors are loaded from, where there are some."""
-KEPT = ("compressed-tensors", "gptq", "awq")
+KEPT = ("compressed-tensors", "gptq", "awq", "auto-round")
 """Who stores weights that Octavo's layers hold with the same integers."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ot")
 _OTHER_FORMS = frozenset(
@@ -131,16 +132,17 @@ class Checkpoint:
         if not self.method or (readable and self.kept_by):
             return
         raise AlreadyQuantizedError(
-            f"{self.name} was quantized by {self.method} (quantization_config in its config.json); "
+            f"{self.name} was quantized by {self.method} (its configuration or tensors say so); "
             "give the float checkpoint"
         )
 
     @property
     def method(self) -> str:
-        """Who quantized the weights, as the config says; "" where nobody did."""
+        """Who quantized the weights, as the config or the tensors say; "" where nobody did."""
         said = getattr(self.config, "quantization_config", None)
         if said is None:
-            return ""
+            older = GptqConfig.of_old(self.folder, {tensor.name for tensor in self.tensors})
+            return "" if older is None else older.method
         known = said if isinstance(said, dict) else getattr(said, "__dict__", {})
         method = known.get("quant_method", type(said).__name__)
         return str(getattr(method, "value", method))

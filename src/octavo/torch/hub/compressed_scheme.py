@@ -28,6 +28,7 @@ _FORMATS = (INTEGERS, "naive-quantized", PACKED)
 _MIXED = "mixed-precision"  # groups say their own
 _ADVICE = "quantize the float checkpoint with OctavoConfig()"
 _ARGUMENTS: Mapping[str, Any] = {"num_bits": 8, "type": "int", "group_size": None}
+_OF_CACHE = "its kv_cache_scheme is not followed: keys and values stay as the model makes them"
 _IN_PLACE = ("weight", "static")  # orders of inputs that are gone when a folder is written
 
 
@@ -51,6 +52,7 @@ class CompressedConfig:
     groups: tuple[CompressedScheme, ...]
     ignore: tuple[str, ...]
     method: str = NAME
+    notes: tuple[str, ...] = ()
 
     def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
         """How the module is stored; None where it is float. `files` name the folder's tensors."""
@@ -67,13 +69,14 @@ class CompressedConfig:
         for found in sorted(map(str, formats)):
             if found not in _FORMATS:
                 raise _refused("format", found, f"Octavo reads {' and '.join(_FORMATS)}")
-        for key in ("kv_cache_scheme", "sparsity_config", "transform_config"):
+        for key in ("sparsity_config", "transform_config"):
             if data.get(key):
                 raise _refused(key, data[key], "Octavo reads none")
         groups = tuple(_scheme(name, group, whole) for name, group in _groups(data).items())
         if not groups:
             raise _refused("config_groups", data.get("config_groups"), "needs one at least")
-        return cls(groups, tuple(data.get("ignore") or ()))
+        notes = (_OF_CACHE,) if data.get("kv_cache_scheme") else ()
+        return cls(groups, tuple(data.get("ignore") or ()), notes=notes)
 
 
 @dataclass(frozen=True)

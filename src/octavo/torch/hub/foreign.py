@@ -1,8 +1,8 @@
 """Folders that others quantized: `from_pretrained(path, quantization_config=OctavoConfig())`.
 
 `transformers` refuses a configuration of another method than the folder's own. With this, it asks
-Octavo, which reads compressed-tensors, GPTQ and AWQ, and refuses others by name. Without an
-OctavoConfig, nothing changes: the folder's own library loads it.
+Octavo, which reads compressed-tensors, GPTQ, AWQ and auto-round, and refuses others by name.
+Without an OctavoConfig, nothing changes: the folder's own library loads it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from octavo.core.packages import all_of
 from octavo.errors import AlreadyQuantizedError
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
 from octavo.torch.hub.config import METHOD, OctavoConfig
-from octavo.torch.hub.gptq_scheme import AWQ, GPTQ, GptqConfig
+from octavo.torch.hub.gptq_scheme import AUTO_ROUND, AWQ, GPTQ, GptqConfig
 
 _INSTEAD: Mapping[str, str] = {
     "torchao": "torchao stores its own tensor types",
@@ -35,7 +35,7 @@ def read_foreign(stored: Any, given: OctavoConfig) -> OctavoConfig:
     method = getattr(data.get("quant_method"), "value", data.get("quant_method"))
     if method == NAME:
         return given.for_foreign(CompressedConfig.from_dict(data))
-    if method in (GPTQ, AWQ):
+    if method in (GPTQ, AWQ, AUTO_ROUND):
         return given.for_foreign(GptqConfig.from_dict(data))
     why = _INSTEAD.get(str(method), "Octavo does not read its weights")
     raise AlreadyQuantizedError(

@@ -36,6 +36,10 @@ class Config(Protocol):
     def method(self) -> str:
         """Who wrote it."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report says of it."""
+
     def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
         """How the module of this name and type is stored; None where it is float.
 
@@ -47,7 +51,7 @@ class ForeignLayers:
     """The layers of such a folder, put into a skeleton of its model."""
 
     def __init__(self, model: nn.Module, config: Config, files: Sequence[str]) -> None:
-        self._method = config.method
+        self._method, self._said = config.method, config.notes
         self._where = Path(files[0]).parent if files else Path()
         self._files = MappedFiles(files)
         self._before = model_bytes(model)
@@ -119,7 +123,11 @@ class ForeignLayers:
             min_onnxruntime="",
             verification=Verification("skipped", detail="no inputs to compare with"),
             seconds=0.0,
-            notes=(f"weights are those of a folder of {self._method}", *self._of_inputs(model)),
+            notes=(
+                f"weights are those of a folder of {self._method}",
+                *self._said,
+                *self._of_inputs(model),
+            ),
         )
 
     def _of_inputs(self, model: nn.Module) -> list[str]:

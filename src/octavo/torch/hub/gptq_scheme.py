@@ -1,18 +1,35 @@
-"""The words of GPTQ and AWQ in config.json: which of their folders Octavo's layers compute.
+"""The words of GPTQ, AWQ and auto-round in config.json: which folders Octavo's layers compute.
 
-Neither names its layers there: those are quantized whose integers the files hold.
+None names its layers there: those are quantized whose integers the files hold.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from octavo.errors import ModelError
+from octavo.core.packages import all_of
+from octavo.errors import ModelError, brief
 from octavo.torch.hub.stored_linears import AwqLinear, GptqLinear, StoredLinear
 
-GPTQ, AWQ = "gptq", "awq"
+GPTQ, AWQ, AUTO_ROUND = "gptq", "awq", "auto-round"
+INTEGERS = ".qweight"
+"""How the names of tensors end that these methods write."""
+
+_OF_OLD = (("quantize_config.json", GPTQ), ("quant_config.json", AWQ))
+"""Where older tools say what newer ones say in config.json."""
+
+_PACKINGS = {
+    "auto_round:auto_gptq": GPTQ,
+    "auto_round:gptq": GPTQ,
+    "auto_round:auto_awq": AWQ,
+    "auto_round:awq": AWQ,
+}
+"""Of auto-round, those that are another method's."""
+
 _ADVICE = "give the float checkpoint it was made of, with quantization_config=OctavoConfig()"
 _VERSIONS = {"gptq": 1, "gptq_v2": 0}
 """By checkpoint format what its stored zero points lack."""
@@ -24,6 +41,7 @@ class GptqConfig:
 
     method: str
     linear: GptqLinear | AwqLinear
+    notes: tuple[str, ...] = ()
 
     def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
         """How the module is stored; None where it is float. `files` name the folder's tensors."""
@@ -40,8 +58,50 @@ class GptqConfig:
         group = data.get("group_size", data.get("q_group_size", 128))
         if type(group) is not int or (group != -1 and (group < 1 or group % 32)):
             raise _refused(method, "group_size", group, "Octavo reads -1 and multiples of 32")
-        read = _awq if method == AWQ else _gptq
-        return cls(method, read(data, max(group, 0)))
+        packed, notes = _packing(data) if method == AUTO_ROUND else (method, ())
+        read = _awq if packed == AWQ else _gptq
+        return cls(method, read(data, max(group, 0)), notes)
+
+    @classmethod
+    def of_old(cls, folder: Path, names: Collection[str]) -> GptqConfig | None:
+        """That of a folder whose config.json says nothing, by the tensors that it holds.
+
+        None where they are floats. Raises ModelError where no file says how they are packed.
+        """
+        found = next((name for name in sorted(names) if name.endswith(INTEGERS)), None)
+        if found is None:
+            return None
+        for name, method in _OF_OLD:
+            if not (folder / name).is_file():
+                continue
+            try:
+                data = json.loads((folder / name).read_text("utf-8"))
+                return cls.from_dict({"quant_method": method} | data)
+            except (ValueError, TypeError) as error:
+                raise ModelError(f"{folder / name} cannot be read: {brief(error)}") from error
+        raise ModelError(
+            f"{folder} holds {found}, integers of GPTQ or AWQ, and neither its config.json nor "
+            f"{' or '.join(name for name, _ in _OF_OLD)} says how: fetch that file too, or "
+            f"{_ADVICE}"
+        )
+
+
+def _packing(data: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Whose words auto-round wrote, and notes. Raises ModelError for its own and mixed ones."""
+    packing = data.get("packing_format")
+    if packing not in _PACKINGS:
+        raise _refused(
+            AUTO_ROUND, "packing_format", packing, f"Octavo reads {all_of(list(_PACKINGS))}"
+        )
+    if data.get("data_type", "int") != "int":
+        raise _refused(AUTO_ROUND, "data_type", data["data_type"], "Octavo reads 'int'")
+    for name, own in (data.get("extra_config") or {}).items():
+        for key in ("bits", "group_size", "sym"):
+            value = own.get(key, data.get(key))
+            if own.get("bits", 0) < 16 and value != data.get(key):
+                where = f"extra_config.{name}.{key}"
+                raise _refused(AUTO_ROUND, where, value, "Octavo reads one way of all layers")
+    return _PACKINGS[packing], (f"auto-round packed them as {_PACKINGS[packing]} does",)
 
 
 def _gptq(data: Mapping[str, Any], group: int) -> GptqLinear:

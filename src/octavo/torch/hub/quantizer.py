@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +34,9 @@ from octavo.torch.hub.folders import (
     report_in,
 )
 from octavo.torch.hub.foreign import ask_octavo
+from octavo.torch.hub.gptq_scheme import GptqConfig
 from octavo.torch.hub.guard import GUARD_KEY, guards, pass_over
+from octavo.torch.hub.headers import file_tensors
 from octavo.torch.layers.base import REPORT, held_report
 
 if TYPE_CHECKING:
@@ -72,6 +75,9 @@ class OctavoQuantizer(HfQuantizer):
         config, files = self.quantization_config, list(checkpoint_files or ())
         tied = dict(model.all_tied_weights_keys)
         metadata = check_files(files)
+        older = None if self.pre_quantized or config.foreign else _of_old(files)
+        if older is not None:
+            self.quantization_config = config = config.for_foreign(older)
         if config.foreign is not None:
             from octavo.torch.hub.foreign_folders import ForeignLayers
 
@@ -186,6 +192,13 @@ class OctavoQuantizer(HfQuantizer):
     def is_compileable(self) -> bool:
         """Whether `generate` may compile the model."""
         return True
+
+
+def _of_old(files: Sequence[str]) -> GptqConfig | None:
+    """How a folder of older tools holds its integers, which config.json does not say."""
+    ours = [Path(file) for file in files if file.endswith(".safetensors")]
+    names = {tensor.name for file in ours for tensor in file_tensors(file)}
+    return GptqConfig.of_old(ours[0].parent, names) if ours else None
 
 
 def forget_tied(model: Any) -> None:
