@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import pickle
@@ -20,7 +21,7 @@ from octavo.torch.blocks import making as under_test
 from octavo.torch.blocks.calls import BLOCK
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, type_behind
 from octavo.torch.blocks.plans import Plan
-from tests.models import Doubled
+from tests.models import Doubled, transformer
 from tests.torch.blocks.one_call import apart, bert, near, own, quantized_bert, tokens
 
 transformers = pytest.importorskip("transformers")
@@ -485,6 +486,44 @@ def test_gradients_are_refused_and_decide_nothing(chains: list[Any]) -> None:
     chains.clear()
     layer(x)
     assert len(chains) == 1
+
+
+KINDS = {
+    "BertModel": {},
+    "DistilBertModel": {"n_layers": 1, "dim": 48, "n_heads": 4, "hidden_dim": 64},
+    "GPT2Model": {"n_layer": 1},
+    "LlamaModel": {"num_hidden_layers": 1},
+    "Qwen3Model": {"num_hidden_layers": 1},
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "nn"])
+def test_gradients_that_are_asked_for_later_are_not_dropped(kind: str, chains: list[Any]) -> None:
+    given: Any = torch.arange(2, 11)[None]
+    if kind == "nn":
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=True).eval()
+        model: Any = quantize_dynamic(layer)
+        given = torch.randn(1, 9, WIDTH)
+    else:
+        model = quantize_dynamic(transformer(kind, **KINDS[kind]))
+    parameters = list(model.parameters())
+
+    def result() -> Tensor:
+        made = model(given)
+        found: Tensor = made if isinstance(made, Tensor) else made[0]
+        return found
+
+    with torch.enable_grad():
+        for _ in range(2):
+            model.requires_grad_(False)
+            assert not result().requires_grad
+            assert chains or kind in ("GPT2Model", "LlamaModel", "Qwen3Model")  # other plans
+            for parameter in parameters:  # each alone
+                parameter.requires_grad_(True)
+                with contextlib.suppress(NotTrainableError):
+                    assert result().requires_grad
+                parameter.requires_grad_(False)
+            chains.clear()
 
 
 @pytest.mark.parametrize("norm", ["attention.output", "output"])

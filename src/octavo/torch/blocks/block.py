@@ -121,7 +121,7 @@ class Block:
             state = None if plan is None else plan.fits(sizes, objects)
             if state is None:
                 return None
-        if self._held is not None and self._held.trainable and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and self._held is not None and self._held.trainable:
             return None
         return plan, state
 

@@ -28,9 +28,13 @@ class Held:
         self._names: set[str] = set()
         self.sources: list[Any] = []
         """Of guards: `Sources`, and the dict or tuple of tensors."""
-        self.trainable = False
-        """Whether a parameter that programs read asks for gradients."""
+        self._read: list[Tensor] = []
         self.weights = Weights(self._linear, self._constant)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether a tensor that programs read asks for gradients now."""
+        return any(tensor.requires_grad for tensor in self._read)
 
     def _linear(self, name: str) -> Any:
         module = self._block.get_submodule(name)
@@ -52,7 +56,7 @@ class Held:
             made = made.contiguous()
         if any(not t.is_cpu or not t.is_contiguous() for t in tensors):
             raise UnknownStep(f"{', '.join(names)}: not in the processor's memory, side by side")
-        self.trainable |= any(t.requires_grad for t in tensors)
+        self._read += tensors
         lives = len(tensors) == 1 and made.data_ptr() == tensors[0].data_ptr()
         read = Read.LIVE if lives and made.shape == tensors[0].shape else Read.COPIED
         key = f"{read} {names}"
