@@ -86,6 +86,24 @@ def test_in_a_forward_without_branches() -> None:
     assert torch.equal(quantized(x), quantized.out(quantized.dense.activated(x, "gelu")))
 
 
+@pytest.mark.parametrize("name", ["last", "names", "straight", "record", "call", "forward_"])
+def test_children_may_have_any_name(name: str) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_module(name, nn.Linear(16, 32))
+            self.act, self.out = nn.GELU(), nn.Linear(32, 8)
+
+    read = f"def forward(self, x):\n    return self.out(self.act(self.{name}(x)))\n"
+    found: dict[str, Any] = {}
+    exec(read, found)
+    Named.forward = found["forward"]  # type: ignore[assignment]
+    model, x = Named().eval(), torch.randn(5, 16)
+    quantized = quantize_dynamic(copy.deepcopy(model))
+    assert fused(quantized) == [""]
+    near(quantized(x), model(x))
+
+
 class Branch(Block):
     """Which layer the activation follows depends on the input."""
 

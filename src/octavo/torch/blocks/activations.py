@@ -234,20 +234,16 @@ def _called_in_turn(forward: Any, children: tuple[str, ...]) -> tuple[str, ...]:
         instruction.opcode in jumps for instruction in dis.get_instructions(code)
     ):
         return ()
-    calls = _Calls()
-    first = calls.last
+    record = _Record()
     try:
-        result = forward(calls, first)
+        result = forward(_Calls(record), record.last)
     except (TypeError, AttributeError):
         return ()  # it does with a value what only a tensor can do
-    return tuple(calls.names) if calls.straight and result is calls.last else ()
+    return tuple(record.names) if record.straight and result is record.last else ()
 
 
-class _Calls:
-    """Stands for a module whose forward names nothing but children, and records their calls.
-
-    Values are bare objects: whatever is done with one but handing it to a child fails.
-    """
+class _Record:
+    """The calls of children, in order."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -255,11 +251,24 @@ class _Calls:
         self.straight = True
         """Whether each child got what the one before it returned, and nothing else."""
 
+
+class _Calls:
+    """Stands for a module whose forward names nothing but children, and records their calls.
+
+    Values are bare objects: whatever is done with one but handing it to a child fails. A child may
+    have any name, so that nothing here has a plain one.
+    """
+
+    def __init__(self, record: _Record) -> None:
+        self.__record = record
+
     def __getattr__(self, name: str) -> Callable[..., object]:
+        record = self.__record
+
         def call(*args: object, **kwargs: object) -> object:
-            self.straight &= len(args) == 1 and args[0] is self.last and not kwargs
-            self.names.append(name)
-            self.last = object()
-            return self.last
+            record.straight &= len(args) == 1 and args[0] is record.last and not kwargs
+            record.names.append(name)
+            record.last = object()
+            return record.last
 
         return call
