@@ -188,12 +188,15 @@ def test_what_config_json_says_is_checked(
         ({"recipe": "int9"}, RecipeError, "unknown preset 'int9'"),
         ({"skips": ["x"]}, OptionError, "'skips'. Did you mean 'skip'"),
         ({"skip": "pooler"}, OptionError, "needs a list of layers' names, not 'pooler'"),
+        ({"skip": None}, OptionError, "needs a list of layers' names, not None"),
+        ({"skip": 3}, OptionError, "needs a list of layers' names, not 3"),
+        ({"skip": ["pooler", 3]}, OptionError, "needs a list of layers' names, not "),
         ({"skip": ["pooler.dens"]}, OptionError, "'pooler.dens' matches no layer"),
         ({"format": "compressed-tensors", "recipe": "int8-accurate"}, OptionError,
          "format and recipe"),
         ({"recipe": Recipe("none", FLOAT)}, NothingQuantizedError, "no layer of BertModel"),
     ],
-    ids=["recipe", "field", "skip", "skip-name", "format", "nothing"],
+    ids=["recipe", "field", "skip", "none", "number", "numbers", "skip-name", "format", "nothing"],
 )  # fmt: skip
 def test_what_a_user_asks_is_checked(
     float_folder: Path, given: dict[str, Any], error: type[Exception], message: str
@@ -219,7 +222,7 @@ def test_a_file_that_is_cut_short_is_named(
         load(BERT, folder, **given)
 
 
-@pytest.mark.parametrize("place", ["cuda:0", 0, {"": "disk"}])
+@pytest.mark.parametrize("place", ["cuda:0", 0, {"": "disk"}, "meta"])
 def test_a_place_where_no_quantized_layer_runs_is_refused(float_folder: Path, place: Any) -> None:
     with pytest.raises(OptionError, match="quantized run on the CPU"):
         load(BERT, float_folder, device_map=place, quantization_config=OctavoConfig())

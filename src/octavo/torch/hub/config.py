@@ -158,7 +158,8 @@ def _refuse_newer(stored: Mapping[str, Any]) -> None:
 
 
 def _names(skip: Iterable[str]) -> tuple[str, ...]:
-    names = () if isinstance(skip, str) else tuple(skip)
-    if isinstance(skip, str) or not all(isinstance(name, str) for name in names):
+    listed = isinstance(skip, Iterable) and not isinstance(skip, str)
+    names = tuple(skip) if listed else ()
+    if not listed or not all(isinstance(name, str) for name in names):
         raise OptionError(f"skip: needs a list of layers' names, not {skip!r}")
     return names

@@ -63,7 +63,7 @@ class OctavoQuantizer(HfQuantizer):
         places = device_map.values() if isinstance(device_map, dict) else [device_map]
         for place in places:
             kind = str(place).partition(":")[0]
-            if kind.isdecimal() or kind in ("cuda", "xpu", "mps", "npu", "disk"):
+            if kind.isdecimal() or kind in ("cuda", "xpu", "mps", "npu", "disk", "meta"):
                 raise OptionError(
                     f"device_map: {place!r}; layers that Octavo quantized run on the CPU: leave it "
                     "out, or pass device_map='cpu'"
