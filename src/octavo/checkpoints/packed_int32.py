@@ -51,8 +51,8 @@ def from_gptq(
         zero = _gptq_zeros(qzeros, bits, 1 - offset)
         if not (zero == middle).all():
             raise ValueError(
-                f"`sym` is true, and so are all zero points {middle}, but qzeros holds others, as "
-                f"{int(zero[zero != middle][0])}; correct `sym`, if the weights are asymmetric"
+                f"sym is true, so that all zero points are {middle}, but qzeros holds others, as "
+                f"{int(zero[zero != middle][0])}; correct sym, if the weights are asymmetric"
             )
     return _weight(q, scales.T, zero[:, : len(q)].T, bits, group)
 
