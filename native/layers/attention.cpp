@@ -26,7 +26,7 @@ void attention(const AttentionInputs& in, int threads) {
   if (rows == 0 || in.heads == 0 || in.value_depth == 0) return;
   const AttentionCall call(in);
   if (in.keys == 0) return clear(call);
-  const double macs = static_cast<double>(rows * in.heads * in.keys) * static_cast<double>(in.depth + in.value_depth);
+  const double macs = static_cast<double>(rows * in.heads) * static_cast<double>(in.keys) * static_cast<double>(in.depth + in.value_depth);
   threads = earned_threads(threads, macs / rate::kFloatMacs);
   if (call.columns <= kFewColumns) attention_rows(call, threads);
   else attention_panels(call, threads);

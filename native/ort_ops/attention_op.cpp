@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "ort_ops/attention_rows.h"
 
@@ -30,15 +31,13 @@ Shape joined(const Shape& lead, std::int64_t heads, std::int64_t queries, std::i
 // What the attribute `shape` makes of [B, S, heads * E], where Q is [batch, queries, ...].
 Shape shape_of(const std::vector<std::int64_t>& wanted, const Shape& whole, const Shape& q) {
   Shape shape = whole;
-  std::int64_t known = 1;
-  for (std::size_t i = 0; i < whole.rank; ++i) {
-    if (wanted[i] != kAsItIs) shape[i] = wanted[i] == kSizeOfQ ? q[i] : wanted[i];
-    if (wanted[i] != kRest) known *= shape[i];
-  }
-  const auto elements = static_cast<std::int64_t>(whole.elements());
   for (std::size_t i = 0; i < whole.rank; ++i)
-    if (wanted[i] == kRest) shape[i] = known > 0 ? elements / known : whole[i];
-  if (static_cast<std::int64_t>(shape.elements()) != elements)
+    if (wanted[i] != kAsItIs) shape[i] = wanted[i] == kSizeOfQ ? q[i] : std::abs(wanted[i]);  // 1 for what is left
+  check_extent(shape, "the output");
+  const std::size_t elements = whole.elements(), known = shape.elements();
+  for (std::size_t i = 0; i < whole.rank; ++i)
+    if (wanted[i] == kRest) shape[i] = known > 0 ? static_cast<std::int64_t>(elements / known) : whole[i];
+  if (shape.elements() != elements)
     throw Error("the bias or the batch of K and V make the output " + whole.text() + ", and the attribute shape asks for " +
                 shape.text() + "; give a bias that is no larger than the products of Q and K");
   return shape;
@@ -61,7 +60,7 @@ struct AttentionOp::Problem {
   const std::uint8_t* mask = nullptr;
   const float* sinks = nullptr;
   Shape bias_shape, mask_shape;
-  Shape lead;  // of the output
+  Shape lead, out;  // leading axes of the output, and all with its heads outside
   std::int64_t heads = 0, kv_heads = 0, queries = 0;
   std::size_t rank = 0;  // of the output, where no axes are missing
 };
@@ -110,7 +109,7 @@ AttentionOp::Problem AttentionOp::problem(const Call& call) const {
   p.kv_heads = std::max(p.k.heads(), p.v.heads());
   p.heads = p.q.heads() == 1 ? p.kv_heads : p.q.heads();
   if ((p.k.heads() != 1 && p.k.heads() != p.kv_heads) || (p.v.heads() != 1 && p.v.heads() != p.kv_heads) ||
-      (p.kv_heads != 0 && p.heads % p.kv_heads != 0))
+      (p.kv_heads == 0 ? p.heads != 0 : p.heads % p.kv_heads != 0))
     throw Error("Q has " + std::to_string(p.q.heads()) + " heads, K " + std::to_string(p.k.heads()) + " and V " +
                 std::to_string(p.v.heads()) + "; those of K and V have to divide those of Q");
   const Shape products = joined(broadcast(p.q.lead(), "Q", p.k.lead(), "K"), p.heads, p.q.length(), p.k.length());
@@ -152,15 +151,16 @@ AttentionOp::Problem AttentionOp::problem(const Call& call) const {
       throw Error("sinks has shape " + sinks.shape.text() + "; it has to be " + Shape{p.heads}.text() + ", a number for each head");
     p.sinks = sinks.data;
   }
+  p.out = joined(p.lead, p.heads, p.queries, p.v.depth());
+  check_extent(p.out, "the output");
   return p;
 }
 
 float* AttentionOp::output(const Call& call, const Problem& p) const {
   if (layouts_[3] == HeadLayout::kOutside) {
-    const Shape all = joined(p.lead, p.heads, p.queries, p.v.depth());
     Shape seen;
-    seen.rank = std::min(all.rank, p.rank);
-    for (std::size_t i = 0; i < seen.rank; ++i) seen[i] = all[all.rank - seen.rank + i];
+    seen.rank = std::min(p.out.rank, p.rank);
+    for (std::size_t i = 0; i < seen.rank; ++i) seen[i] = p.out[p.out.rank - seen.rank + i];
     return call.output(0, seen);
   }
   if (p.lead.rank > 1) throw Error("the output would have the leading dimensions " + p.lead.text() + "; its layout has one");
@@ -187,6 +187,7 @@ void AttentionOp::run(Call& call) const {
   in.window = window_;
   in.sinks = p.sinks;
   in.out = output(call, p);
+  if (p.out.elements() == 0) return;
   const std::size_t row = in.heads * in.value_depth;
   in.out_steps = layouts_[3] == HeadLayout::kOutside
                      ? AttentionInputs::Steps{in.queries * row, in.value_depth, in.queries * in.value_depth}
@@ -295,7 +296,7 @@ void AttentionOp::infer(const Inference& inference) {
   lead.resize(1, Inference::known(1));
   if (layouts[3] == HeadLayout::kInside) return inference.output(0, {lead[0], queries, all_heads, width});
   Dims whole{lead[0], queries, {}};
-  if (all_heads.value > 0 && width.value >= 0) whole[2] = Inference::known(width.value * all_heads.value);
+  if (all_heads.value > 0 && width.value >= 0) whole[2] = Inference::product(width, all_heads);
   else if (layouts[2] == HeadLayout::kRows && same_size(all_heads, heads_of(v))) whole[2] = inference.input(2)[2];
   q = {q.size() > 3 ? q[0] : Inference::known(1), q[q.size() - 2], {}};
   inference.output(0, inferred_rows(inference, whole, q));

@@ -183,15 +183,15 @@ void CachedAttentionOp::infer(const Inference& inference) {
   const Inference::Dims q = inference.input(0);
   if (q.size() != 3) return;
   const std::int64_t heads = inference.integer("heads", 1), kv_heads = inference.integer("kv_heads", 1);
+  if (heads < 1 || heads > INT32_MAX || kv_heads < 1 || kv_heads > INT32_MAX) return;
   const bool packed = inference.text("given", "").compare(0, 4, "key ") != 0;
   const std::int64_t all = packed ? heads + 2 * kv_heads : heads;
-  Inference::Dim depth, value_depth, width;
-  if (all > 0 && q[2].value >= 0) depth = Inference::known(q[2].value / all);
+  Inference::Dim depth, value_depth;
+  if (q[2].value >= 0) depth = Inference::known(q[2].value / all);
   if (packed) value_depth = depth;
-  else if (const Inference::Dims v = inference.input(kFixed + 1); v.size() == 3 && v[2].value >= 0 && kv_heads > 0)
+  else if (const Inference::Dims v = inference.input(kFixed + 1); v.size() == 3 && v[2].value >= 0)
     value_depth = Inference::known(v[2].value / kv_heads);
-  if (value_depth.value >= 0) width = Inference::known(heads * value_depth.value);
-  inference.output(0, {q[0], q[1], width});
+  inference.output(0, {q[0], q[1], Inference::product(Inference::known(heads), value_depth)});
   const std::int64_t outputs = std::min<std::int64_t>(inference.integer("outputs", 1), kOutputs);
   if (outputs > 1) inference.output(1, {q[0], Inference::known(kv_heads), {}, depth});
   if (outputs > 2) inference.output(2, {q[0], Inference::known(kv_heads), {}, value_depth});

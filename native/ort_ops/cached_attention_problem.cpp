@@ -26,7 +26,7 @@ CachedAttentionProblem::CachedAttentionProblem(const Call& call, const CachedAtt
 void CachedAttentionProblem::read_rows(const Call& call) {
   const Tensor<float> x = call.input<float>(0, "Q");
   const std::size_t all = form_.key ? form_.heads : form_.heads + 2 * form_.kv_heads;
-  if (x.shape.rank != 3 || x.shape[2] % dim(all) != 0)
+  if (x.shape.rank != 3 || x.shape[2] == 0 || x.shape[2] % dim(all) != 0)
     refuse("Q", x.shape, "[batch, length, a multiple of " + std::to_string(all) + " heads]");
   batch = size(x.shape[0]);
   rows = size(x.shape[1]);
@@ -44,12 +44,13 @@ void CachedAttentionProblem::read_rows(const Call& call) {
   const Shape wanted{x.shape[0], x.shape[1], dim(k_width)};
   if (own_k.shape != wanted) refuse("key", own_k.shape, wanted.text() + ", as Q says");
   const Shape& s = own_v.shape;
-  if (s.rank != 3 || s[0] != wanted[0] || s[1] != wanted[1] || s[2] % dim(form_.kv_heads) != 0)
+  if (s.rank != 3 || s[0] != wanted[0] || s[1] != wanted[1] || s[2] == 0 || s[2] % dim(form_.kv_heads) != 0)
     refuse("value", s, "[batch, length, a multiple of " + std::to_string(form_.kv_heads) + " heads], with batch and length of Q");
   k = own_k.data;
   v = own_v.data;
   v_width = size(s[2]);
   value_depth = v_width / form_.kv_heads;
+  check_extent({x.shape[0], x.shape[1], dim(form_.heads), dim(value_depth)}, "the output");
 }
 
 void CachedAttentionProblem::read_past(const Call& call) {

@@ -75,6 +75,12 @@ int Threads::count(const Api& api, const KernelContext* context) {
   return std::max({1, found, met});
 }
 
+void check_extent(const Shape& shape, const std::string& name) {
+  if (!shape.extent())
+    throw Error(name + " has shape " + shape.text() + "; a tensor has axes of 0 or more, and at most " +
+                std::to_string(Shape::kMostElements) + " elements where axes of 0 count as 1: give smaller inputs");
+}
+
 AnyTensor tensor_of(const Api& api, const Value* value, const char* name) {
   AnyTensor found;
   if (!value) return found;
@@ -90,6 +96,7 @@ AnyTensor tensor_of(const Api& api, const Value* value, const char* name) {
     throw Error(std::string(name) + " has " + std::to_string(found.shape.rank) + " dimensions; at most " +
                 std::to_string(Shape::kMost) + " are supported");
   api(api::GetDimensions{}, info.held, found.shape.dims.data(), found.shape.rank);
+  check_extent(found.shape, name);
   void* data = nullptr;
   api(api::GetTensorMutableData{}, const_cast<Value*>(value), &data);
   static const char nothing[kAlign] = {};
@@ -247,6 +254,7 @@ float* Call::output_if_wanted(std::size_t index, const Shape& shape) const {
   std::size_t count = 0;
   api_(api::GetOutputCount{}, context_, &count);
   if (index >= count) return nullptr;
+  check_extent(shape, "output " + std::to_string(index));
   Value* value = nullptr;
   api_(api::GetOutput{}, context_, index, shape.dims.data(), shape.rank, &value);
   if (!value) return nullptr;
@@ -300,7 +308,10 @@ Inference::Dims Inference::input(std::size_t index) const {
   if (!api_.works(api::GetDimensions{}, info, values.data(), rank)) return {};
   if (!api_.works(api::GetSymbolicDimensions{}, info, symbols.data(), rank)) return {};
   Dims dims(rank);
-  for (std::size_t i = 0; i < rank; ++i) dims[i] = {values[i], symbols[i] ? symbols[i] : ""};
+  for (std::size_t i = 0; i < rank; ++i) {
+    dims[i] = known(values[i]);
+    if (symbols[i]) dims[i].symbol = symbols[i];
+  }
   return dims;
 }
 

@@ -128,7 +128,11 @@ class Inference {
   std::vector<std::int64_t> integers(const char* name) const;
   std::string text(const char* name, const char* otherwise) const;
 
-  static Dim known(std::int64_t value) { return {value, ""}; }
+  // A size that no tensor can have is one that nobody knows.
+  static Dim known(std::int64_t value) { return {value > Shape::kMostElements ? -1 : value, ""}; }
+  static Dim product(const Dim& a, const Dim& b) {
+    return a.value < 0 || b.value < 0 || (a.value > 0 && b.value > Shape::kMostElements / a.value) ? Dim{} : known(a.value * b.value);
+  }
 
  private:
   const Api& api_;

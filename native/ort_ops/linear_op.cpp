@@ -57,10 +57,8 @@ Shape with_last(Shape shape, std::size_t n) {
 // out = y + r over the shape that they broadcast to.
 void add(const float* y, const Shape& ys, const float* r, const Shape& rs, float* out, const Shape& all) {
   const auto sy = strides_in(ys, all), sr = strides_in(rs, all);
-  const std::size_t width = all.rank ? static_cast<std::size_t>(all.last()) : 1;
-  const std::size_t rows = all.rank ? all.product(all.rank - 1) : 1;
-  if (width == 0) return;
-  const std::size_t wy = all.rank ? sy[all.rank - 1] : 0, wr = all.rank ? sr[all.rank - 1] : 0;
+  const std::size_t width = static_cast<std::size_t>(all.last()), rows = all.product(all.rank - 1);
+  const std::size_t wy = sy[all.rank - 1], wr = sr[all.rank - 1];
   for (std::size_t row = 0; row < rows; ++row) {
     std::size_t rest = row, ay = 0, ar = 0;
     for (std::size_t i = all.rank - 1; i-- > 0;) {
@@ -103,11 +101,12 @@ void LinearOp::run(Call& call) const {
 void LinearOp::run_apart(Call& call, const Rows& rows, const Shape& shape, const Tensor<float>& residual) const {
   const Shape all = broadcast(shape, "the output", residual.shape, "the residual");
   float* to = call.output(0, all);
+  if (all.elements() == 0) return;
   auto* y = reinterpret_cast<float*>(call.memory(shape.elements() * sizeof(float) + 1));
   const Output out{y, DType::kFloat32, layer_[0].weight.n, nullptr, 0};
   const Linear* one = &layer_[0];
   linear(&one, 1, rows, &out, call.threads());
-  if (all.elements()) add(y, shape, residual.data, residual.shape, to, all);
+  add(y, shape, residual.data, residual.shape, to, all);
 }
 
 void LinearOp::infer(const Inference& inference) {

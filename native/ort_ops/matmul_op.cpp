@@ -48,6 +48,7 @@ void MatMulOp::run(Call& call) const {
   shape[shape.rank++] = static_cast<std::int64_t>(p.m);
   shape[shape.rank++] = static_cast<std::int64_t>(p.n);
   p.out = call.output(0, shape);
+  if (shape.elements() == 0) return;
   p.count = lead.elements();
   p.b_count = bs.elements();
   if (p.b_count == 1 && as.elements() == p.count) {  // rows of one product

@@ -204,7 +204,7 @@ void RecurrentOp::run(Call& call) const {
   const Final c = net_.kind == Recurrence::kLstm ? final(call, 2, s.batch) : Final{nullptr, nullptr};
   s.h = h.from;
   s.c = c.from;
-  recurrent(net_, s, call.threads());
+  if (x.shape.elements() > 0) recurrent(net_, s, call.threads());
   finish(h, s);
   finish(c, s);
 }

@@ -89,6 +89,8 @@ void RotaryOp::run(Call& call) const {
   RotaryInputs in{};
   read_sizes(x.shape, cos.shape.rank == 4 ? 0 : cos.shape.last(), in);
   read_tables(cos, sin, x.shape, by_positions, in);
+  in.out = call.output(0, x.shape);
+  if (x.shape.elements() == 0) return;
   std::vector<std::int64_t> positions;
   if (by_positions) {
     positions = positions_of(call, x.shape, cos.shape[0], in);
@@ -98,7 +100,6 @@ void RotaryOp::run(Call& call) const {
   }
   in.interleaved = interleaved_;
   in.x = x.data;
-  in.out = call.output(0, x.shape);
   rotary(in, call.threads());
 }
 

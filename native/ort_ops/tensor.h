@@ -1,9 +1,11 @@
-// Shapes and tensors, as kernels see them.
+// Shapes and tensors, as kernels see them. No shape that enters or leaves an operator is negative or large, even where an
+// axis of 0 leaves it without elements: products of some of its axes never overflow.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ort_ops/ort_api.h"
@@ -32,6 +34,18 @@ struct Shape {
     return n;
   }
   std::size_t elements() const { return product(rank); }
+
+  // Elements where axes of 0 count as 1, and at least as many as the axes of any part have; none where that is more than
+  // kMostElements, or an axis is negative.
+  static constexpr std::int64_t kMostElements = INT64_C(1) << 40;
+  std::optional<std::int64_t> extent() const {
+    std::int64_t n = 1;
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (dims[i] < 0 || dims[i] > kMostElements / n) return {};
+      n *= dims[i] > 0 ? dims[i] : 1;
+    }
+    return n;
+  }
 
   bool operator==(const Shape& other) const {
     if (rank != other.rank) return false;
@@ -87,7 +101,11 @@ struct AnyTensor {
   Shape shape;
 };
 
-// The tensor behind `value`; `name` is for the message of the error where it has too many dimensions.
+// Throws where the shape has no extent: every tensor that enters an operator and every output has one. A shape with some of
+// its axes, or one that broadcasts to it, then has one too.
+void check_extent(const Shape& shape, const std::string& name);
+
+// The tensor behind `value`; `name` is for the message of the error where it has too many dimensions, or too large ones.
 AnyTensor tensor_of(const Api& api, const Value* value, const char* name);
 
 template <class T>
