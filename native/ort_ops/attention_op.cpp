@@ -235,7 +235,7 @@ void AttentionOp::run_each(Call& call, const Problem& p, AttentionInputs in) con
     attention(in, call.threads());
     if (mean_) mean_where_hidden(in);
     if (guard_ == kWeights) zero_where_not_a_number(in);
-    if (guard_ == kBias) zero_where_bias_hides(in);
+    if (guard_ == kBias) zero_where_hidden(in);
   }
 }
 

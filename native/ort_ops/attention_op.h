@@ -19,9 +19,11 @@ namespace octavo::ort {
 //   scale (1 / sqrt(D) by default), softcap, window
 //   bfloat16: 1, products are bfloat16 where there are more than a few queries
 //   causal: 1, the first query sees the first key; 2, the last query sees the last key
-//   hidden: what a query gives whose mask hides every key: 0 by default, with 1 the mean of V
+//   hidden: what a query gives of which mask, causality and window hide every key: 0 by default, with 1 the mean of V over
+//     the keys whose bias is not -inf; with 1 the bias hides keys, too
 //   joined_bias: the bias is [batch * heads, S, T]
-//   guard: 1, weights that are NaN are 0; 2, those of a query whose bias is -inf for every key
+//   guard: 1, weights that are NaN are 0; 2, those of a query whose every key is hidden or has a bias of -inf or the lowest
+//     number
 class AttentionOp {
  public:
   static constexpr const char* kName = "Attention";

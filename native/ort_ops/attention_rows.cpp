@@ -5,25 +5,24 @@
 #include <limits>
 #include <vector>
 
+#include "layers/attention_call.h"
+
 namespace octavo::ort {
 namespace {
 
-const float* values_of(const AttentionInputs& in, std::size_t item, std::size_t head) {
-  return in.v + item * in.v_steps.batch + head / (in.heads / in.kv_heads) * in.v_steps.head;
-}
+using Column = AttentionCall::Column;
 
-bool mask_hides(const AttentionInputs& in, std::size_t item, std::size_t head, std::size_t query) {
-  const std::uint8_t* row = in.mask + item * in.mask_batch + head * in.mask_head + query * in.mask_query;
-  for (std::size_t t = 0; t < in.keys; ++t)
-    if (row[t * in.mask_key]) return false;
-  return true;
-}
+constexpr float kInfinity = std::numeric_limits<float>::infinity(), kLowest = std::numeric_limits<float>::lowest();
 
-bool bias_hides(const AttentionInputs& in, std::size_t item, std::size_t head, std::size_t query) {
-  const float* row = in.bias + item * in.bias_batch + head * in.bias_head + query * in.bias_query;
-  for (std::size_t t = 0; t < in.keys; ++t)
-    if (!(row[t * in.bias_key] == -std::numeric_limits<float>::infinity())) return false;
-  return true;
+const float* values_of(const AttentionCall& call, std::size_t item, Column c) { return call.v(item, c.head / call.group, 0); }
+
+// Whether a key is left to a query: one in its reach that the mask shows, and whose bias is above `hides`.
+bool sees_any(const AttentionCall& call, std::size_t item, Column c, float hides) {
+  const AttentionInputs& in = call.in;
+  const AttentionCall::Keys reached = call.keys_of(c.query, c.query);
+  for (std::size_t t = reached.begin; t < reached.end; ++t)
+    if ((!in.mask || *call.mask(item, c, t)) && (!in.bias || !(*call.bias(item, c, t) <= hides))) return true;
+  return false;
 }
 
 bool holds_nan(const AttentionInputs& in, const float* values) {
@@ -33,29 +32,34 @@ bool holds_nan(const AttentionInputs& in, const float* values) {
   return false;
 }
 
-// f(item, head, query, row of the output), for every row.
+// f(item, query and head, row of the output), for every row.
 template <class F>
-void each_row(const AttentionInputs& in, const F& f) {
+void each_row(const AttentionCall& call, const F& f) {
+  const AttentionInputs& in = call.in;
   for (std::size_t b = 0; b < in.batch; ++b)
     for (std::size_t h = 0; h < in.heads; ++h)
-      for (std::size_t i = 0; i < in.queries; ++i)
-        f(b, h, i, in.out + b * in.out_steps.batch + h * in.out_steps.head + i * in.out_steps.row);
+      for (std::size_t i = 0; i < in.queries; ++i) f(b, Column{i, h}, call.out(b, {i, h}));
 }
 
 }  // namespace
 
 void mean_where_hidden(const AttentionInputs& in) {
-  if (!in.mask || !in.keys || !in.value_depth) return;
+  if ((!in.mask && !in.causal && !in.window) || !in.keys || !in.value_depth) return;
+  const AttentionCall call(in);
   std::vector<float> mean;
   const float* of = nullptr;
-  each_row(in, [&](std::size_t b, std::size_t h, std::size_t i, float* row) {
-    if (!mask_hides(in, b, h, i)) return;
-    const float* values = values_of(in, b, h);
-    if (of != values) {
+  each_row(call, [&](std::size_t b, Column c, float* row) {
+    if (sees_any(call, b, c, -kInfinity)) return;
+    const float* values = values_of(call, b, c);
+    if (in.bias || of != values) {
+      std::size_t count = 0;
       mean.assign(in.value_depth, 0.0f);
-      for (std::size_t t = 0; t < in.keys; ++t)
+      for (std::size_t t = 0; t < in.keys; ++t) {
+        if (in.bias && *call.bias(b, c, t) == -kInfinity) continue;
         for (std::size_t d = 0; d < in.value_depth; ++d) mean[d] += values[t * in.v_steps.row + d];
-      for (float& m : mean) m /= static_cast<float>(in.keys);
+        ++count;
+      }
+      for (float& m : mean) m /= static_cast<float>(count);
       of = values;
     }
     std::copy(mean.begin(), mean.end(), row);
@@ -64,16 +68,18 @@ void mean_where_hidden(const AttentionInputs& in) {
 
 void zero_where_not_a_number(const AttentionInputs& in) {
   if (!in.keys || !in.value_depth) return;
-  each_row(in, [&](std::size_t b, std::size_t h, std::size_t, float* row) {
+  const AttentionCall call(in);
+  each_row(call, [&](std::size_t b, Column c, float* row) {
     const bool all = std::all_of(row, row + in.value_depth, [](float x) { return std::isnan(x); });
-    if (all && !holds_nan(in, values_of(in, b, h))) std::fill(row, row + in.value_depth, 0.0f);
+    if (all && !holds_nan(in, values_of(call, b, c))) std::fill(row, row + in.value_depth, 0.0f);
   });
 }
 
-void zero_where_bias_hides(const AttentionInputs& in) {
+void zero_where_hidden(const AttentionInputs& in) {
   if (!in.bias || !in.keys) return;
-  each_row(in, [&](std::size_t b, std::size_t h, std::size_t i, float* row) {
-    if (bias_hides(in, b, h, i)) std::fill(row, row + in.value_depth, 0.0f);
+  const AttentionCall call(in);
+  each_row(call, [&](std::size_t b, Column c, float* row) {
+    if (!sees_any(call, b, c, kLowest)) std::fill(row, row + in.value_depth, 0.0f);
   });
 }
 

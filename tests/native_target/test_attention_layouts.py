@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -56,6 +56,11 @@ def exact(x: dict[str, Array], bias: Any = 0.0, counts: Any = True, softcap: flo
 def assert_close(found: Array, wanted: Array) -> None:
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
+
+
+def assert_rounded(found: Array, wanted: Array) -> None:
+    """With operands of bfloat16."""
+    np.testing.assert_allclose(found, wanted, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize(("q", "k", "v"), [*product(range(3), repeat=3)])
@@ -137,6 +142,71 @@ def test_a_bias_that_hides_every_key() -> None:
     y = outside(x | {"bias": bias}, guard=2)
     assert not y[:, 2, 0].any() and np.isnan(y[0, 1, 2]).all()
     assert np.isnan(y).sum() == E
+
+
+class Padded(NamedTuple):
+    """Attention whose keys have a padded start, which a bias hides: as many in each batch item."""
+
+    queries: int
+    keys: int
+    kv_heads: int
+    padding: tuple[int, int]
+    attributes: dict[str, Any]
+    one: bool = False
+    """Whether all queries have one row of the bias."""
+
+    def counts(self) -> Array:
+        """Which keys causality and the window leave, [S, T]."""
+        last = self.keys - self.queries if self.attributes.get("causal", 0) == 2 else 0
+        late = np.arange(self.keys)[None] - np.arange(self.queries)[:, None] - last
+        return np.asarray((late <= 0) & (late > -(self.attributes.get("window", 0) or self.keys)))
+
+    def feeds(self, fill: float = -np.inf) -> dict[str, Array]:
+        sizes = {"Q": (H, self.queries, D), "K": (self.kv_heads, self.keys, D)}
+        sizes["V"] = (self.kv_heads, self.keys, E)
+        x = drawn({name: (B, *shape) for name, shape in sizes.items()})
+        bias = normal(B, 1, 1 if self.one else self.queries, self.keys, seed=9)
+        for item, padding in enumerate(self.padding):
+            bias[item, ..., :padding] = fill
+        return x | {"bias": bias}
+
+    def run(self, fill: float = -np.inf, **more: int) -> Array:
+        return outside(self.feeds(fill), groups=H // self.kv_heads, **self.attributes, **more)
+
+
+PADDED = [
+    Padded(2, 7, 4, (1, 0), {"causal": 1}, one=True),
+    Padded(5, 7, 4, (2, 3), {"causal": 1}),
+    Padded(5, 7, 2, (2, 0), {"causal": 1, "softcap": 1.5}, one=True),
+    Padded(1, 300, 1, (1, 0), {"causal": 1}),
+    Padded(2, 600, 2, (599, 598), {"causal": 2}),
+    Padded(70, 330, 4, (270, 300), {"causal": 2}, one=True),
+    Padded(70, 330, 4, (3, 300), {"causal": 1, "bfloat16": 1}),
+    Padded(70, 90, 2, (10, 40), {"causal": 1, "window": 4, "softcap": 2.0}),
+]
+
+
+@pytest.mark.parametrize("case", PADDED, ids=str)
+@pytest.mark.parametrize("fill", [-np.inf, np.finfo(np.float32).min], ids=["endless", "lowest"])
+def test_causality_and_a_bias_may_hide_every_key(case: Padded, fill: float) -> None:
+    """As ONNX's Attention with `is_causal` and a mask of float32 has it: such a query gives 0."""
+    x = case.feeds()
+    wanted = exact(x, x["bias"], case.counts(), case.attributes.get("softcap", 0.0))
+    assert (wanted == 0).all(axis=-1).any() and (wanted != 0).any()
+    close = assert_rounded if "bfloat16" in case.attributes else assert_close
+    close(case.run(fill, guard=2), wanted)
+
+
+@pytest.mark.parametrize("case", PADDED, ids=str)
+def test_such_queries_may_give_the_mean(case: Padded) -> None:
+    """As where keys that come too late keep a score, of one large number."""
+    x = case.feeds()
+    wanted = exact(x, x["bias"], case.counts(), case.attributes.get("softcap", 0.0))
+    lowest = np.finfo(np.float32).min * ~case.counts().astype(bool)
+    means = exact(x | {"Q": 0 * x["Q"]}, np.where(np.isinf(x["bias"]), -np.inf, lowest))
+    wanted = np.where((wanted == 0).all(axis=-1, keepdims=True), means, wanted)
+    close = assert_rounded if "bfloat16" in case.attributes else assert_close
+    close(case.run(hidden=1), wanted)
 
 
 @pytest.mark.parametrize(("causal", "offset"), [(1, 0), (2, T - S)])

@@ -12,6 +12,7 @@ from tests import fresh
 from tests.core.attention_cases import CASES, operands
 from tests.native_target import test_matmul_op, test_norm_op
 from tests.native_target.nodes import run
+from tests.native_target.test_attention_layouts import PADDED
 
 EACH = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 2  # all in `make test-all`
 CODE = "from tests.native_target.test_operator_bits import digests; print(digests())"
@@ -32,6 +33,7 @@ def digests() -> dict[str, str]:
         for case in CASES[::EACH]
         for allowed in (0, 1)
     ]
+    attentions += [case.run(**more) for case in PADDED for more in ({"guard": 2}, {"hidden": 1})]
     products = [
         test_matmul_op.product(*test_matmul_op.operands(*shapes), transposed=transposed)
         for shapes in test_matmul_op.SHAPES

@@ -46,11 +46,14 @@ class Layout(IntEnum):
 
 
 class Hidden(IntEnum):
-    """What a query gives whose mask hides every key."""
+    """What a query gives of which mask and causality hide every key."""
 
     ZERO = 0
     MEAN = 1
-    """The mean of all values: each score was replaced by the same large negative number."""
+    """The mean of all values: each score was replaced by the same large negative number.
+
+    A bias is added to that: one of -inf leaves its key out of the mean, and hides it otherwise.
+    """
 
 
 class Causal(IntEnum):
@@ -68,9 +71,9 @@ class Guard(IntEnum):
 
     NO = 0
     WEIGHTS = 1
-    """Those whose weights are none: they hold NaN, or their bias is -inf for every key."""
+    """Those whose weights are none: they hold NaN, or no key counts and the bias is -inf."""
     BIAS = 2
-    """Those whose bias is -inf for every key."""
+    """Those whose every key is hidden, or has a bias of -inf or of the lowest number."""
 
 
 ROWS = (Layout.ROWS,) * 4

@@ -34,6 +34,9 @@ def random(*shape: int, seed: int = 5) -> Array:
 PAST = {f"past_{n}": random(B, H, P, D, seed=i) for i, n in enumerate("kv")}
 SHOWN = random(B, 1, S, T) < 1
 SHOWN[..., 0] = True
+PADDED = np.zeros((B, 1, S, T), np.float32)
+PADDED[1, ..., :2] = PADDED[2, ..., :4] = -np.inf
+LOWEST = np.finfo(np.float32).min
 ITEMS = (np.arange(B) < 2)[:, None, None, None]
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
     "plain": ("q, k, v", {}, {}),
@@ -47,6 +50,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
         "q, k, v, added", {}, {"added": np.where(ITEMS, SHOWN, -np.inf).astype(np.float32)},
     ),
     "causal-mask": ("q, k, v, shown", {"is_causal": 1}, {"shown": SHOWN}),
+    "causal-padded": ("q, k, v, added", {"is_causal": 1}, {"added": PADDED}),
+    "causal-padded-lowest": (
+        "q, k, v, added", {"is_causal": 1}, {"added": np.maximum(PADDED, LOWEST)},
+    ),
+    "causal-padded-capped": (
+        "q, k, v, added", {"is_causal": 1, "softcap": 1.5}, {"added": PADDED},
+    ),
 }  # fmt: skip
 
 
@@ -98,12 +108,16 @@ def test_the_standard_operator_over_heads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("causal", [0, 1])
-def test_groups_of_the_standard_operator(tmp_path: Path, causal: int) -> None:
-    feeds = queries_keys_values()
+@pytest.mark.parametrize("added", [{}, {"added": PADDED}], ids=["plain", "padded"])
+def test_groups_of_the_standard_operator(
+    tmp_path: Path, causal: int, added: dict[str, Array]
+) -> None:
+    feeds = queries_keys_values() | added
     feeds |= {name: feeds[name][..., : WIDTH // 2].copy() for name in "kv"}
     inputs = dict.fromkeys("kv", f"float[B, T, {WIDTH // 2}]")
     stated = written({"q_num_heads": H, "kv_num_heads": H // 2, "is_causal": causal})
-    check(f"o = Attention <{stated}> (q, k, v)", feeds, tmp_path, inputs=inputs, opset=23)
+    body = f"o = Attention <{stated}> ({', '.join(feeds)})"
+    check(body, feeds, tmp_path, inputs=inputs, opset=23)
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -133,6 +147,12 @@ MULTI_HEAD: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
     "keys-and-added": (
         "q, k, v, , keys, added", {}, {"keys": KEYS, "added": random(1, H, S, T)},
     ),
+    "causal-padded": ("q, k, v, , , added", {"unidirectional": 1}, {"added": PADDED[..., :S]}),
+    "causal-padded-keys": (
+        "q, k, v, , keys, added",
+        {"unidirectional": 1},
+        {"keys": KEYS[:, :S], "added": PADDED[..., :S]},
+    ),
 }  # fmt: skip
 
 
@@ -140,12 +160,13 @@ MULTI_HEAD: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
 def test_multi_head_attention(tmp_path: Path, case: str) -> None:
     names, attributes, more = MULTI_HEAD[case]
     stated = written(attributes | {"num_heads": H})
-    feeds = queries_keys_values() | more
+    causal = "unidirectional" in attributes
+    feeds = queries_keys_values(keys=S if causal else T) | more
     declared = {name: INPUTS.get(name) or kind_of(array) for name, array in feeds.items()}
     body = f"o = com.microsoft.MultiHeadAttention <{stated}> ({names}) y = MatMul (o, w)"
     constants = {"biases": random(3 * WIDTH)}
     model = spelled(body, declared, constants=constants)
-    assert one_node(model, feeds, tmp_path, back=False).ours == {"Attention": 1, "Linear": 1}
+    assert one_node(model, feeds, tmp_path, back=causal).ours == {"Attention": 1, "Linear": 1}
 
 
 def test_multi_head_attention_with_a_past(tmp_path: Path) -> None:
@@ -175,6 +196,14 @@ LEFT: dict[str, tuple[str, dict[str, Array], str, int]] = {
         f"o = com.microsoft.MultiHeadAttention <num_heads = {H}> (q, k, v, , keys)",
         {"keys": np.array([S, 5, 2], np.int32)},
         "its mask is not [batch, keys]",
+        17,
+    ),
+    "filled-as-causality-fills": (
+        f"""o = com.microsoft.MultiHeadAttention
+            <num_heads = {H}, unidirectional = 1, mask_filter_value = -3.4e38>
+            (q, k, v, , keys)""",
+        {"keys": np.tri(S, dtype=np.int32)[:B, ::-1].copy()},
+        "it hides padding as it does keys that come too late",
         17,
     ),
     "scores": (

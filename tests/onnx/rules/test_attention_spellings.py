@@ -173,6 +173,28 @@ def test_without_a_guard_queries_without_keys_are_0(tmp_path: Path, spelling: st
     assert_same(done.outputs[0][:2], done.exact[0][:2])
 
 
+CAUSAL = {
+    "filled": f"{QK} b = Where (causal, a, lowest) scores = Add (b, hides)",
+    "added": f"{QK} m = Where (causal, nought, lowest) b = Add (a, m) scores = Add (b, hides)",
+    "capped": f"""{QK} b = Div (a, cap) t = Tanh (b) c = Mul (t, cap)
+        d = Where (causal, c, lowest) scores = Add (d, hides)""",
+    "guarded": f"{QK} b = Where (causal, a, endless) scores = Add (b, hides)",
+}
+
+
+@pytest.mark.parametrize("spelling", CAUSAL)
+def test_a_causal_mask_and_a_padded_start_hide_every_key(tmp_path: Path, spelling: str) -> None:
+    """The mean of the keys that come too late but for padding; 0 where it is guarded."""
+    body = HEADS_APART + CAUSAL[spelling]
+    body += (GUARDED if spelling == "guarded" else PRODUCTS) + TOGETHER
+    hides = np.zeros((B, 1, 1, T), np.float32)
+    hides[1, ..., :1] = hides[2, ..., :4] = -np.inf
+    model = spelled(body, read_by(body), constants={"causal": np.tri(S, T, dtype=bool)[None, None]})
+    feeds = queries_keys_values() | {"hides": hides}
+    done = one_node(model, feeds, tmp_path)
+    assert done.exact[0][2, 3].any() == (spelling != "guarded")
+
+
 def test_weights_that_are_made_0_again(tmp_path: Path) -> None:
     """As DeBERTa's masked softmax did: then hidden queries give 0, not the mean."""
     body = f"""{HEADS_APART} {QK} scores = Where (keys, a, lowest)

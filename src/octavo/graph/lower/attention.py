@@ -47,9 +47,10 @@ def lower_attention(found: Attention, node: ir.Node, c: Context) -> list[ir.Valu
         cap = e.scalar(found.softcap, np.float32)
         scores = e.op("Div", [scores, cap], out=f"{out}_capped")
         scores = e.op("Mul", [e.op("Tanh", [scores], out=f"{out}_tanh"), cap], out=f"{out}_capped")
-    if found.bias is not None:
-        scores = e.op("Add", [scores, _bias(found, out, c)], out=f"{out}_masked")
-    weights = _weights(found, scores, out, c)
+    bias = None if found.bias is None else _bias(found, found.bias, out, c)
+    if bias is not None:
+        scores = e.op("Add", [scores, bias], out=f"{out}_masked")
+    weights = _weights(found, scores, bias, out, c)
     v = _heads(found.v, v_layout, found.kv_heads, "v", out, c)
     v = _repeated(v, found.groups, f"{out}_v", c)
     mixed = e.op("MatMul", [weights, v], out=f"{out}_mixed")
@@ -105,19 +106,20 @@ def _scale(found: Attention, q: ir.Value, out: str, c: Context) -> ir.Value:
     return e.op("Reciprocal", [e.op("Sqrt", [depth], out=f"{out}_root")], out=f"{out}_scale")
 
 
-def _bias(found: Attention, out: str, c: Context) -> ir.Value:
+def _bias(found: Attention, bias: ir.Value, out: str, c: Context) -> ir.Value:
     """What is added, [B, heads, S, T]."""
-    assert found.bias is not None
     if not found.joined_bias:
-        return found.bias
+        return bias
     e = c.emitter
-    sizes = e.op("Shape", [found.bias], out=f"{out}_bias_sizes")
+    sizes = e.op("Shape", [bias], out=f"{out}_bias_sizes")
     inner = e.op("Gather", [sizes, e.vector([1, 2])], out=f"{out}_bias_inner", axis=0)
     shape = e.op("Concat", [e.vector([-1, found.heads]), inner], out=f"{out}_bias_shape", axis=0)
-    return e.op("Reshape", [found.bias, shape], out=f"{out}_bias")
+    return e.op("Reshape", [bias, shape], out=f"{out}_bias")
 
 
-def _weights(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Value:
+def _weights(
+    found: Attention, scores: ir.Value, bias: ir.Value | None, out: str, c: Context
+) -> ir.Value:
     e = c.emitter
     fill = LOWEST if found.hidden is Hidden.MEAN else -np.inf
     masks = [] if found.mask is None else [found.mask]
@@ -125,16 +127,22 @@ def _weights(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Val
         masks.append(_causal(found, scores, out, c))
     for mask in masks:
         hidden = e.scalar(fill, np.float32)
+        if bias is not None and found.hidden is Hidden.MEAN:
+            # What the bias hides is in no mean.
+            hidden = e.op("Min", [hidden, bias], out=f"{out}_fill")
         scores = e.op("Where", [mask, scores, hidden], out=f"{out}_hidden")
     if found.sinks is not None:
         return _without_sinks(found.sinks, scores, out, c)
     weights = e.op("Softmax", [scores], out=f"{out}_weights", axis=-1)
-    hides = found.guard is Guard.BIAS or (masks and found.hidden is Hidden.ZERO)
     if found.guard is Guard.WEIGHTS:
         lost = e.op("IsNaN", [weights], out=f"{out}_lost")
-    elif hides:
+    elif found.guard is Guard.BIAS or (masks and found.hidden is Hidden.ZERO):
         most = e.reduce_last("ReduceMax", scores, f"{out}_most")
-        lost = e.op("IsInf", [most], out=f"{out}_lost", detect_positive=0)
+        if found.guard is Guard.BIAS:
+            lowest = e.scalar(LOWEST, np.float32)
+            lost = e.op("LessOrEqual", [most, lowest], out=f"{out}_lost")
+        else:
+            lost = e.op("IsInf", [most], out=f"{out}_lost", detect_positive=0)
     else:
         return weights
     return e.op("Where", [lost, e.scalar(0.0, np.float32), weights], out=f"{out}_numbers")

@@ -18,14 +18,14 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.attention_operands import Operand
 from octavo.graph.analysis.attention_results import Result
-from octavo.graph.analysis.attention_scores import NotTakenError
+from octavo.graph.analysis.attention_scores import ABSORBS, NotTakenError
 from octavo.graph.analysis.attention_search import AttentionSearch, heads_of
 from octavo.graph.analysis.element_types import element_type, is_float32
 from octavo.graph.analysis.heads import is_standard
 from octavo.graph.context import Context
 from octavo.graph.rewrite.attention import FUSED, put_attention
 from octavo.ir import MS
-from octavo.ir.activation_products import HEADS_FIRST, Attention, Causal, Guard, Layout
+from octavo.ir.activation_products import HEADS_FIRST, Attention, Causal, Guard, Hidden, Layout
 
 LEFT = "left to ONNX Runtime"
 FOUR_AXES, THREE_AXES = 4, 3
@@ -49,6 +49,7 @@ class Named:
     causal: Causal = Causal.NO
     softcap: float = 0.0
     window: int = 0
+    hidden: Hidden = Hidden.ZERO
     guard: Guard = Guard.NO
     presents: list[ir.Value] = field(default_factory=list)
     """New values in the places of the outputs after the first."""
@@ -104,6 +105,7 @@ def _take(node: ir.Node, named: Named, search: AttentionSearch, c: Context) -> N
         named.causal,
         named.window,
         named.groups,
+        hidden=named.hidden,
         guard=named.guard,
         fits=result.fits,
     )
@@ -163,6 +165,10 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
         raise LeftError("its scores are an output")
     if padding is not None and search.ranks(padding) != 2:
         raise LeftError("its mask is not [batch, keys]")
+    causal = bool(read_integer(node, "unidirectional", 0))
+    fill = read_number(node, "mask_filter_value") or -10000.0
+    if padding is not None and causal and fill <= ABSORBS:
+        raise LeftError("it hides padding as it does keys that come too late")
     heads = read_integer(node, "num_heads", 0)
     biases = _thirds(bias, c)
     assert query is not None
@@ -172,10 +178,11 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
     keys, values, presents = _with_past(node, (key, value), (past_k, past_v), heads, c)
     q, k, v = _operands(query, keys, values, heads, heads, bool(presents), search)
     named = Named(q, k, v, 1, read_number(node, "scale"), added, presents=presents, rows=True)
-    if read_integer(node, "unidirectional", 0):
+    if causal:
         named.causal = Causal.FIRST if past_k is None else Causal.LAST
+        # It adds the lowest number to the scores of keys that come too late.
+        named.hidden = Hidden.ZERO if added is None else Hidden.MEAN
     if padding is not None:
-        fill = read_number(node, "mask_filter_value") or -10000.0
         counts = c.emitter.cast(padding, ir.DataType.BOOL, f"{padding.name}_counts")
         counts = c.emitter.unsqueeze(counts, [1, 2], f"{padding.name}_keys")
         sides = [c.emitter.scalar(x, np.float32) for x in (0.0, fill)]
