@@ -113,6 +113,17 @@ def _check(
         )
 
 
+def _check_starts(starts: Tensor, count: int) -> None:
+    """As the core does: torch's own function takes some, and reads beyond its memory."""
+    before = torch.cat([starts.new_zeros(1), starts[:-1]])
+    bad = (starts < before) | (starts > count) | (starts != 0) & (torch.arange(len(starts)) == 0)
+    for place in torch.nonzero(bad)[:1, 0].tolist():
+        raise ValueError(
+            f"offsets: have to begin with 0 and ascend to at most {count}, the number of indices; "
+            f"offset {place} is {int(starts[place])}"
+        )
+
+
 def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Call:
     """The bags over these tensors, which it keeps alive; arguments as those of the operator."""
     if scale is not None and in_kernel(table, zero_point):
@@ -134,6 +145,9 @@ def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Ca
         rows = rows_of(table, scale, zero_point, places.reshape(-1))
         rows = torch.cat([rows.new_zeros(1, rows.shape[-1]), rows])
         own = torch.arange(1, len(rows)).masked_fill_(places.reshape(-1) == padding, 0)
+        _check_starts(starts, len(own))
+        if len(starts) == last:  # which torch's own function reads beyond
+            return rows.new_empty(0, rows.shape[-1])
         return functional.embedding_bag(
             own,
             rows,
@@ -204,6 +218,15 @@ def _run(
     last: bool,
     padding: int,
 ) -> Tensor:
+    if not 0 <= mode < len(MODES):
+        raise ValueError(f"mode: {mode} is not in 0..{len(MODES) - 1}, the places in {MODES}")
+    if last and offsets is None:
+        raise ValueError("offsets: are needed where the last of them is the last bag's end")
+    if not -1 <= padding < len(table):
+        raise ValueError(f"padding: {padding} is not in -1..{len(table) - 1}, the rows; -1: none")
+    _check(indices, offsets, weights, MODES[mode], last)
+    if weights is not None and weights.dtype is not torch.float32:
+        raise TypeError(f"per_sample_weights: needs float32, not {weights.dtype}")
     made = _bound.get(table, (scale, zero_point), lambda: kernel(table, scale, zero_point))
     return made(indices, offsets, weights, mode, last, padding)
 

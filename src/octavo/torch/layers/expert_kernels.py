@@ -27,6 +27,7 @@ def kernel(gate: Gate, first: ExpertLayers, second: ExpertLayers) -> Call:
     """Experts of two linear layers each, with a gate between them."""
 
     def call(x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        _check(x, index, weights, first[0][0].k)
         tokens, choices = index.shape
         chosen = index.reshape(-1)
         order = torch.argsort(chosen, stable=True)
@@ -42,6 +43,20 @@ def kernel(gate: Gate, first: ExpertLayers, second: ExpertLayers) -> Call:
     return call
 
 
+def _check(x: Tensor, index: Tensor, weights: Tensor, inputs: int) -> None:
+    if x.dim() != 2 or x.shape[1] != inputs:
+        raise ValueError(f"hidden_states: needs shape [tokens, {inputs}], not {tuple(x.shape)}")
+    if index.dim() != 2 or len(index) != len(x):
+        raise ValueError(f"top_k_index: needs shape [{len(x)}, k], not {tuple(index.shape)}")
+    if weights.shape != index.shape:
+        raise ValueError(
+            f"top_k_weights: needs shape {tuple(index.shape)}, as top_k_index, not "
+            f"{tuple(weights.shape)}"
+        )
+    if x.dtype not in ops.CODES and x.dtype is not torch.float64:
+        raise ops.allowed(x)
+
+
 def layers(
     packed: Tensor,
     scale: Tensor,
@@ -51,6 +66,8 @@ def layers(
     format: str = WeightFormat.INT8.value,  # noqa: A002  # as the operator calls it
 ) -> ExpertLayers:
     """The linear layers of all experts over these tensors, which they keep alive."""
+    if scale.dim() != 2 or any(len(t) != len(packed) for t in (scale, bias) if t is not None):
+        raise ValueError(f"up, down: need scales [{len(packed)}, n], and as many biases")
     made, held_as = [], WeightFormat.parse(format)
     for i in range(len(packed)):
         tensors = array(packed[i]), scale.shape[1], inputs, array(scale[i])
@@ -75,6 +92,8 @@ def _each(of_experts: ExpertLayers, counts: Sequence[int], rows: Tensor) -> Tens
     rows, threads = rows.contiguous(), torch.get_num_threads()
     out = rows.new_empty(len(rows), width)
     k, start = rows.shape[1], 0
+    if each[0].k != k:
+        raise ValueError(f"down: takes {each[0].k} values in a row, and up gives {k}")
     for layer, count in zip(each, counts, strict=True):
         if count:
             x, y = rows[start:], out[start:]

@@ -166,24 +166,8 @@ class QuantizedExperts(GroupedModule):
         if index is None or weights is None:
             raise ValueError("top_k_index and top_k_weights: both are needed")
         if ops.direct(hidden_states) and ops.direct(index) and ops.direct(weights):
-            self._check(hidden_states, index, weights)
             return self._ready()(hidden_states, index, weights)
         return experts(hidden_states, index, weights, *self._arguments())
-
-    def _check(self, x: Tensor, index: Tensor, weights: Tensor) -> None:
-        if x.dim() != 2 or x.shape[1] != self.in_features:
-            raise ValueError(
-                f"hidden_states: needs shape [tokens, {self.in_features}], not {tuple(x.shape)}"
-            )
-        if index.dim() != 2 or len(index) != len(x):
-            raise ValueError(f"top_k_index: needs shape [{len(x)}, k], not {tuple(index.shape)}")
-        if weights.shape != index.shape:
-            raise ValueError(
-                f"top_k_weights: needs shape {tuple(index.shape)}, as top_k_index, not "
-                f"{tuple(weights.shape)}"
-            )
-        if x.dtype not in ops.CODES and x.dtype is not torch.float64:
-            raise ops.allowed(x)
 
     def _arguments(self) -> tuple[Any, ...]:
         """What the operator takes behind tokens, experts and weights."""

@@ -117,6 +117,12 @@ class Gate:
     limit: float = 0.0
     alpha: float = 1.0
 
+    def __post_init__(self) -> None:
+        known = ("form", self.form, FORMS), ("activation", self.activation, ACTIVATIONS)
+        for name, value, there in known:
+            if value not in there:
+                raise ValueError(f"{name}: unknown {value!r}; there are {', '.join(there)}")
+
     def __call__(self, first: Tensor) -> Tensor:
         """[..., n] of the first product's outputs [..., 2 n], gates first (ungated: [..., n])."""
         return FORMS[self.form](self, first)

@@ -48,6 +48,8 @@ def caller(net: Recurrent) -> Call:
         if x.dtype is not torch.float32:
             return widened(call, names, x, h0, c0, lengths, batch_first)
         steps, batch = sequence_shape(x, inputs, batch_first)
+        if lengths is not None:
+            lengths = checked_lengths(lengths, steps, batch)
         if not x.is_contiguous() and inputs > 1 and x.stride(2) != 1:
             x = x.contiguous()
         first, second, _ = x.stride()
@@ -109,6 +111,20 @@ def checked_state(state: Tensor, name: str, shape: Any) -> Tensor:
     return state if state.is_contiguous() else state.contiguous()
 
 
+def checked_lengths(lengths: Tensor, steps: int, batch: int) -> Tensor:
+    """`lengths` int64 [B], contiguous; raises TypeError or ValueError where it is not 0..T each."""
+    if lengths.dtype is not torch.int64 or not lengths.is_cpu:
+        raise TypeError(
+            f"lengths: needs int64 on the CPU, not {_name(lengths.dtype)} on {lengths.device}"
+        )
+    if lengths.shape != (batch,):
+        raise ValueError(f"lengths: needs shape {[batch]}, not {list(lengths.shape)}")
+    for number in (int(n) for n in lengths.aminmax()) if batch else ():
+        if not 0 <= number <= steps:
+            raise ValueError(f"lengths: holds {number}, which is not in 0..{steps}, the steps")
+    return lengths.contiguous()
+
+
 def widened(
     call: Callable[..., Any], names: tuple[str, str], x: Tensor, h: Any, c: Any, *others: Any
 ) -> tuple[Any, ...]:
@@ -165,9 +181,13 @@ def _run(
     *others: Any,
 ) -> Results:
     *about, batch_first = others
-    made = _bound.get(
-        weights[0], (*weights[1:], *about), lambda: caller(_stack(*about).network(weights))
-    )
+
+    def make() -> Call:
+        stack = _stack(*about)
+        stack.check(weights)
+        return caller(stack.network(weights))
+
+    made = _bound.get(weights[0], (*weights[1:], *about), make)
     y, h, c = made(x, h0, c0, lengths, batch_first)
     return y, h, x.new_empty(0) if c is None else c
 

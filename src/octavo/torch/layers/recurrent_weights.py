@@ -229,6 +229,28 @@ class RecurrentStack:
                     f"_l{i}{ending}",
                 )
 
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Raises TypeError or ValueError where these are not the buffers of all directions."""
+        known = ("int8", *STORAGE)
+        for storage in self.storage:
+            if storage not in known:
+                raise ValueError(f"storage: unknown {storage!r}; there are {', '.join(known)}")
+        with torch.device("meta"):
+            wanted = [
+                (name + one.suffix, buffer)
+                for one in self.directions()
+                for name, buffer in one.empty().items()
+            ]
+        if len(tensors) != len(wanted):
+            raise ValueError(f"weights: needs {len(wanted)} tensors, not {len(tensors)}")
+        for (name, like), found in zip(wanted, tensors, strict=True):
+            if found.dtype is not like.dtype:
+                raise TypeError(f"weights: {name} is {found.dtype}; needs {like.dtype}")
+            if found.shape != like.shape:
+                raise ValueError(
+                    f"weights: {name} needs shape {list(like.shape)}, not {list(found.shape)}"
+                )
+
     def network(self, tensors: Sequence[Tensor]) -> Recurrent:
         """The kernels over the buffers of all directions, one after another."""
         rest = iter(tensors)
