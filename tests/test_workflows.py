@@ -23,7 +23,7 @@ OLDEST = {
     "actions/upload-pages-artifact": 5,
     "pypa/cibuildwheel": 4,
 }
-"""The first release of each action for Node 24, or that knows our settings. GitHub removed Node 20 in September 2026."""
+"""The first release of each that runs: GitHub removed Node 20 in September 2026."""
 GONE = {"macos-13", "macos-14", "ubuntu-20.04", "windows-2019"}
 """Machines that GitHub no longer has."""
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
