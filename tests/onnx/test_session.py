@@ -184,13 +184,13 @@ def test_models_in_memory_with_a_data_file(tmp_path: Path) -> None:
         sessions.session(path.read_bytes())
 
 
-@pytest.mark.parametrize("model", [b"", b"no model", io.BytesIO(), onnx.ModelProto()], ids=repr)
+@pytest.mark.parametrize("model", [b"", b"no model", io.BytesIO(), onnx.ModelProto()], ids=range(4))
 def test_what_is_no_model_in_memory(model: Any) -> None:
     with pytest.raises(ModelError, match=r"give the bytes of an \.onnx file, or its path"):
         sessions.session(model)
 
 
-@pytest.mark.parametrize("model", [None, 3, [], io.StringIO("text"), np.zeros(3)], ids=repr)
+@pytest.mark.parametrize("model", [None, 3, [], io.StringIO("text"), np.zeros(3)], ids=range(5))
 def test_what_is_neither_a_path_nor_a_model(model: Any) -> None:
     with pytest.raises(OptionError, match=r"give the path of an .onnx file, its bytes"):
         sessions.session(model)
@@ -216,7 +216,7 @@ NEED_PATHS: dict[str, tuple[Callable[[Any], object], bool]] = {
 }
 
 
-@pytest.mark.parametrize("given", [b"model", io.BytesIO(b"model"), None], ids=repr)
+@pytest.mark.parametrize("given", [b"model", io.BytesIO(b"model"), None], ids=range(3))
 @pytest.mark.parametrize("name", NEED_PATHS)
 def test_other_functions_say_what_they_take(name: str, given: Any) -> None:
     call, takes_protos = NEED_PATHS[name]
