@@ -40,6 +40,13 @@ def test_a_vector_has_no_headline_of_top_1(name: str, array: Array, scores: bool
     assert ("top-1" in found(name, array).text()) is scores
 
 
+def test_unit_vectors_are_such_in_every_run() -> None:
+    output = Output("output")
+    for array in (LOGITS, LOGITS / np.linalg.norm(LOGITS, axis=1, keepdims=True)):
+        output.add(array, array + np.float32(0.01), Padding({}))
+    assert output.found().scores
+
+
 @pytest.mark.parametrize(
     ("text", "scores"),
     [

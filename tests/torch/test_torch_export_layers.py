@@ -301,7 +301,6 @@ def cells() -> nn.Module:
     return filled(net(step, **made))
 
 
-@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("dtype", "bound"), [("int8", CLOSE), (torch.float16, SAME)])
 def test_cells(dtype: Any, bound: float, tmp_path: Path) -> None:
     model = quantize_dynamic(cells(), dtype=dtype)
