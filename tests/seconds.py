@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 KEPT = Path(__file__).parents[1] / "build" / "seconds.json"
-QUICK_SECONDS = 40.0
+QUICK_SECONDS = 12.0
 UNKNOWN = 0.05
 """Taken for the seconds of a test that never ran here."""
 NOT_QUICK = ("slow", "models", "real_time")

@@ -395,6 +395,7 @@ def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
             process.wait()
 
 
+@pytest.mark.real_time  # beside a busy machine one run in four proposed another third trial
 def test_a_dask_cluster_finds_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from distributed import LocalCluster
 
