@@ -283,7 +283,7 @@ def surveying(costly: set[str], gain: float = 0.2, **more: object) -> Simulated:
         ("e", 0.2, ["e0", "e1"]),
         ("e", 0.1, []),  # a lookup is given up for more than a tenth of the time alone
         ("r", 0.1, ["r"]),
-        ("", 0.2, []),  # without any kind the quartiles are .98 and 1.02 of the time with it
+        ("", 0.2, []),  # without any kind the quartiles are 0.98 and 1.02 of the time with it
     ],
 )
 def test_a_kind_that_costs_time_starts_float(costly: str, gain: float, changed: list[str]) -> None:

@@ -21,13 +21,13 @@ _BYTES = 32
 
 
 def own_name(prefix: str, parent: Path) -> str:
-    """A name that no folder in `parent` has, of this account. Raises OSError without `parent`."""
+    """Make up a name of this account for a folder in `parent`; raises OSError without `parent`."""
     start = f"{prefix}{secrets.token_hex(8)}"
     return f"{start}-{_seal(start, parent)}"
 
 
 def is_own(folder: Path) -> bool:
-    """Whether this account made `folder`, there, for itself alone. A link never is."""
+    """Tell whether this account made `folder`, there, for itself alone. A link is never its own."""
     try:
         found = folder.lstat()
         start, _, seal = folder.name.rpartition("-")
@@ -71,7 +71,7 @@ def _made(path: Path) -> bytes:
 
 
 def _kept(path: Path) -> bytes | None:
-    """What is there; None where others could have written or read it, or nothing is."""
+    """Read the key at `path`; None where there is none, or others could have read or written it."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:

@@ -55,17 +55,17 @@ def read_varint(data: Data, at: int, end: int) -> tuple[int, int]:
 
 
 def head(number: int, length: int) -> bytes:
-    """What stands before the `length` bytes of a field."""
+    """Return the bytes before the contents of a field of `length` bytes: its tag and the length."""
     return varint(tag(number, BYTES)) + varint(length)
 
 
 def tag(number: int, wire: int) -> int:
-    """What a field of that number and wire type begins with."""
+    """Return the tag that a field begins with: its number and wire type in one number."""
     return number << 3 | wire
 
 
 def varint(value: int) -> bytes:
-    """A number of 0 or more."""
+    """Encode a number of 0 or more: seven bits a byte, the lowest first."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -46,7 +46,7 @@ class Layout(IntEnum):
 
 
 class Hidden(IntEnum):
-    """What a query gives of which mask and causality hide every key."""
+    """Says what a query gives where mask and causality together hide every key."""
 
     ZERO = 0
     MEAN = 1
@@ -71,9 +71,9 @@ class Guard(IntEnum):
 
     NO = 0
     WEIGHTS = 1
-    """Those whose weights are none: they hold NaN, or no key counts and the bias is -inf."""
+    """Guards queries with weights of NaN, and those without a key whose bias is -inf."""
     BIAS = 2
-    """Those whose every key is hidden, or has a bias of -inf or of the lowest number."""
+    """Guards queries of which every key is hidden, or has a bias of -inf or the lowest number."""
 
 
 ROWS = (Layout.ROWS,) * 4

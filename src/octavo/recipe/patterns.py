@@ -66,16 +66,19 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], Any]:
 
 
 def _repeats(parts: Any, depth: int) -> int:
-    """How many repetitions there are; one in another, at `depth`, counts as too many."""
+    """Count the repetitions; one inside of another (`depth` above 0), or a choice there, counts as
+    too many."""
     if depth > _DEEPEST:
         raise ValueError("it is nested too deeply")
-    count = 0
+    each, count = (_FEW + 1 if depth else 1), 0
     for kind, value in parts:
         if kind in _REPEATS:
             least, most, body = value
-            count += (1 + _FEW * (depth > 0)) * (most > least) + _repeats(body, depth + (most > 1))
+            count += each if most > least else 0
+            count += _repeats(body, depth + 1 if most > 1 else depth)
         elif kind is ops.BRANCH:
-            count += (1 + _FEW) * (depth > 0) + sum(_repeats(each, depth) for each in value[1])
+            count += each if depth else 0
+            count += sum(_repeats(choice, depth) for choice in value[1])
         elif kind in _GROUPS:
             if kind is ops.SUBPATTERN and any(value[1:3]):
                 raise ValueError("flags of a group are not known here; put them first")

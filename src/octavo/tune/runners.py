@@ -286,10 +286,9 @@ def _remove_abandoned() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
         gone = owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists()
-        with contextlib.suppress(OSError):
-            gone = gone and folder.lstat().st_uid == os.geteuid()
-        if gone:
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another run removed it just now
+            if gone and folder.lstat().st_uid == os.geteuid():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _begin(parent: int, scratch: str) -> None:

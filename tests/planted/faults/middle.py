@@ -78,7 +78,7 @@ FAULTS = (
         "src/octavo/files/ownership.py",
         "return sealed and private and found.st_uid == os.geteuid()",
         "return sealed and private",
-        ("tests/onnx/test_staging.py",),
+        ("tests/files/test_ownership.py",),
     ),
     Fault(
         "a-rule-of-one-name-beats-an-earlier-glob",

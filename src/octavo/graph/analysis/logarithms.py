@@ -78,7 +78,7 @@ class _Walk:
                 self._enter(body)
 
     def before(self, below: Below) -> Iterator[Below]:
-        """What the value is made of, as far as that matters."""
+        """Yield the values that this one is computed from, as far as their small numbers matter."""
         value, direct, raised = below
         node = value.producer()
         if node is None:
@@ -105,7 +105,7 @@ class _Walk:
         yield from (Below(v, direct, raised) for v in read if v is not None)
 
     def _given(self, value: ir.Value) -> Iterator[ir.Value]:
-        """What those who run a body or call a function put in for its input."""
+        """Yield what callers pass for an input of a body or a function."""
         graph = value.graph
         if graph is None or value not in graph.inputs:
             return

@@ -28,13 +28,13 @@ class Held:
         self._names: set[str] = set()
         self.sources: list[Any] = []
         """Of guards: `Sources`, and the dict or tuple of tensors."""
-        self._read: list[Tensor] = []
+        self._read: dict[str, Tensor] = {}
         self.weights = Weights(self._linear, self._constant)
 
     @property
     def trainable(self) -> bool:
         """Whether a tensor that programs read asks for gradients now."""
-        return any(tensor.requires_grad for tensor in self._read)
+        return any(tensor.requires_grad for tensor in self._read.values())
 
     def _linear(self, name: str) -> Any:
         module = self._block.get_submodule(name)
@@ -56,7 +56,7 @@ class Held:
             made = made.contiguous()
         if any(not t.is_cpu or not t.is_contiguous() for t in tensors):
             raise UnknownStep(f"{', '.join(names)}: not in the processor's memory, side by side")
-        self._read += tensors
+        self._read.update(zip(names, tensors, strict=True))
         lives = len(tensors) == 1 and made.data_ptr() == tensors[0].data_ptr()
         read = Read.LIVE if lives and made.shape == tensors[0].shape else Read.COPIED
         key = f"{read} {names}"

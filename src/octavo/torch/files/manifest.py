@@ -23,8 +23,9 @@ KEY = "octavo"
 FORMAT = 2
 """Raised where an older Octavo would misread the file."""
 _INT8_ALONE = 1
-_FLOATS = {str(t).removeprefix("torch."): t for t in (torch.bfloat16, torch.float16, torch.float64)}
 """What a file says whose layers are all int8: releases from before other formats read it."""
+_FLOATS = {str(t).removeprefix("torch."): t for t in (torch.bfloat16, torch.float16, torch.float64)}
+"""By name, the dtypes of layers that a file states; the others are float32."""
 
 
 @dataclass(frozen=True)
