@@ -105,6 +105,7 @@ def test_a_vnni_file_on_a_processor_without_it_is_a_warning() -> None:
     assert findings(said, [*OLD_X86, "avxvnni"]) == []
     assert findings(said, ["neon"]) == []
     assert findings({"octavo.cpu": "any"}, OLD_X86) == []
+    assert findings({**said, "octavo.target": "native"}, OLD_X86) == []
     assert findings({}, OLD_X86) == []
 
 

@@ -165,7 +165,8 @@ def file_findings(
                 f"{sys.executable} -m pip install 'onnxruntime>={needed}'",
             )
         )
-    if metadata.get("octavo.cpu") == "vnni" and not kernels(features).exact:
+    own = metadata.get("octavo.target") == "native"  # operators that are exact everywhere
+    if metadata.get("octavo.cpu") == "vnni" and not own and not kernels(features).exact:
         findings.append(
             Finding(
                 "warning",

@@ -113,6 +113,17 @@ def test_what_is_added_to_scores_is_0_or_far_below() -> None:
         assert np.isfinite(output).all()
 
 
+def test_what_is_added_is_padded_at_the_end_and_at_the_start() -> None:
+    """Each way in a row of its own, and by turns where there is one row."""
+    model = scored("masked = Add (scores, mask)", "float[batch, 1, seq] mask", NUMBERS)
+    hidden = [feed["mask"] < 0 for feed in guesses(model)]
+    several = [rows for rows in hidden if len(rows) > 1]
+    assert several and all(rows[0, 0, 0] and rows[-1, 0, -1] for rows in several)
+    assert not any(rows[0, 0, -1] or rows[-1, 0, 0] for rows in several)
+    alone = [(bool(row[0, 0, 0]), bool(row[0, 0, -1])) for row in hidden if len(row) == 1]
+    assert (True, True) not in alone and len(set(alone)) > 1
+
+
 def test_a_float_that_is_no_mask_is_none() -> None:
     """Features that are compared, as LeakyRelu written out, or added before a softmax's layer."""
     body = """is_above = Greater (x, fzero)

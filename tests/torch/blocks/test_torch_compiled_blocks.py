@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -214,7 +214,8 @@ class _Watched(TorchDispatchMode):
         return op(*args, **(kwargs or {}))
 
 
-def test_the_operator_keeps_its_word() -> None:
+def one_call() -> tuple[list[Tensor], list[Tensor], str]:
+    """What a compiled block gives the operator."""
     block, x = one_block()
     watched = _Watched()
 
@@ -227,8 +228,36 @@ def test_the_operator_keeps_its_word() -> None:
 
     torch.compile(block, fullgraph=True, backend=backend)(x)
     ((inputs, weights, key),) = watched.arguments
-    given = ([t.detach() for t in inputs], [t.detach() for t in weights], key)
-    torch.library.opcheck(under_test.block, given)
+    return [t.detach() for t in inputs], [t.detach() for t in weights], key
+
+
+def test_the_operator_keeps_its_word() -> None:
+    torch.library.opcheck(under_test.block, one_call())
+
+
+def test_what_a_block_is_not_for_is_refused() -> None:
+    """Each argument of another shape, dtype or count, after a call that fits."""
+    inputs, weights, key = one_call()
+    under_test.block(inputs, weights, key)
+    others: tuple[Callable[[Tensor], Tensor], ...] = (
+        lambda t: t[..., :-1],
+        lambda t: t[None],
+        lambda t: t.reshape(-1)[:1].squeeze(0),
+        lambda t: torch.cat([t, t], -1),
+        lambda t: t.to(torch.float64),
+        lambda t: t.to(torch.int32),
+    )
+    for given in (inputs, weights):
+        for place, tensor in enumerate(given):
+            for other in others:
+                kept, given[place] = tensor, other(tensor).clone()  # of memory of its own
+                with pytest.raises((TypeError, ValueError), match="needs|traced for"):
+                    under_test.block(inputs, weights, key)
+                    pytest.fail(f"{place}: {given[place].shape} of {given[place].dtype}")
+                given[place] = kept
+    for fewer in (([], weights), (inputs, []), (inputs * 2, weights), (inputs, weights[1:])):
+        with pytest.raises((TypeError, ValueError), match="needs"):
+            under_test.block(*fewer, key)
 
 
 def test_an_unknown_block_says_so() -> None:

@@ -140,7 +140,15 @@ def _mask(d: _Draw) -> Array:
 
 
 def _added_mask(d: _Draw) -> Array:
-    return (1.0 - _shown(d)) * _HIDDEN
+    """Also padded on the left, in the first of several rows, as tokenizers of decoders do.
+
+    With a causal rule it hides all that the first query sees, which graphs must bear.
+    """
+    shown, setting = _shown(d), d.setting
+    batched = len(d.shape) > 1 and d.layout.axes[0] is not d.layout.axes[1]
+    if batched and setting.is_short and not setting.has_past and (len(shown) > 1 or setting.plain):
+        shown[0] = np.flip(_shown(d)[-1], -1)
+    return (1.0 - shown) * _HIDDEN
 
 
 def _shown(d: _Draw) -> Array:

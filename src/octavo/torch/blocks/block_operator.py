@@ -9,6 +9,7 @@ hash of all that, holds no weights, and is the same for all blocks of one struct
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,12 +41,38 @@ class Description:
     """Outputs, inputs, group and format of each linear layer, by name."""
     weights: dict[str, Read] = field(default_factory=dict)
     """The names of what it reads, in order, and how."""
+    kinds: list[tuple[torch.dtype, torch.Size]] = field(default_factory=list)
+    """The dtype and shape of each of them."""
     key: str = ""
 
     def __post_init__(self) -> None:
         roots = [value for value in self.compiled.outputs if isinstance(value, Node)]
         roots = [node for node in dict.fromkeys(roots) if node.op != "input"]
         self.shapes = [(self.compiled.sizes.function(n.shape), n.dtype) for n in roots]
+        self._inputs = [(node.dtype, len(node.shape)) for node in self.compiled.graph.inputs]
+
+    def check_inputs(self, inputs: Sequence[Tensor]) -> None:
+        """Raise TypeError or ValueError for inputs that the program is not for."""
+        for i, ((dtype, rank), given) in enumerate(zip(self._inputs, inputs, strict=False)):
+            if (given.dtype, given.dim()) != (dtype, rank):
+                said = f"{rank} axes of {dtype}, not {given.dim()} of {given.dtype}"
+                raise TypeError(f"{self.block}: input {i} needs {said}")
+        if len(inputs) != len(self._inputs):
+            needed = f"{len(self._inputs)} inputs, not {len(inputs)}"
+            raise ValueError(f"{self.block}: needs {needed}")
+        if not self.compiled.sizes.fit(tuple(size for t in inputs for size in t.shape)):
+            shapes = ", ".join(str(list(t.shape)) for t in inputs)
+            raise ValueError(f"{self.block}: inputs of {shapes} are not what it was traced for")
+
+    def check_weights(self, weights: Sequence[Tensor]) -> None:
+        """Raise ValueError for weights of another model."""
+        if len(weights) != len(self.kinds):
+            needed = f"{len(self.kinds)} weights, not {len(weights)}"
+            raise ValueError(f"{self.block}: needs {needed}")
+        for name, (dtype, shape), given in zip(self.weights, self.kinds, weights, strict=True):
+            if (given.dtype, given.shape) != (dtype, shape):
+                said = f"{list(shape)} of {dtype}, not {list(given.shape)} of {given.dtype}"
+                raise ValueError(f"{self.block}: {name} needs shape {said}")
 
 
 _descriptions: dict[str, Description] = {}
@@ -66,6 +93,8 @@ def describe(layer: nn.Module, compiled: Compiled, name: str) -> Description:
                 found.weights[weight] = max(found.weights.get(weight, read), read)
     if not found.weights:
         raise UnknownStep("it has no weights")
+    held = [operator.attrgetter(name)(layer) for name in found.weights]
+    found.kinds = [(tensor.dtype, tensor.shape) for tensor in held]
     found.key = _hash(found, nodes)
     return _descriptions.setdefault(found.key, found)
 
@@ -98,7 +127,7 @@ def _hash(of: Description, nodes: Sequence[Node]) -> str:
         return "\n".join(text((n.op, n.args, n.shape, n.dtype, n.attributes)) for n in of)
 
     sizes = of.compiled.sizes
-    known = (sizes.code, sizes.inputs, of.linears, list(of.weights.items()))
+    known = (sizes.code, sizes.inputs, of.linears, list(of.weights.items()), of.kinds)
     all_of = steps(nodes) + text((*known, of.compiled.outputs, of.block))
     return hashlib.sha256(all_of.encode()).hexdigest()[:24]
 
@@ -153,13 +182,13 @@ _bound: Any = WeakTensorKeyDictionary()
 
 
 def _run(inputs: Sequence[Tensor], weights: Sequence[Tensor], block: str) -> list[Tensor]:
-    given = tuple(weights)
-    known = _bound.get(given[0])
-    if known is None:
-        known = _bound[given[0]] = {}
+    described, given = _description(block), tuple(weights)
+    described.check_inputs(inputs)
+    known = _bound.setdefault(given[0], {}) if given else {}
     found = known.get(block)
     if found is None or not found.current(given):
-        found = known[block] = _Bound(_description(block), given)
+        described.check_weights(given)
+        found = known[block] = _Bound(described, given)
     return [t.contiguous() for t in found.run(tuple(inputs))]
 
 
