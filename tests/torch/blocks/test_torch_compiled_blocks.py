@@ -251,7 +251,7 @@ def test_what_a_block_is_not_for_is_refused() -> None:
         for place, tensor in enumerate(given):
             for other in others:
                 kept, given[place] = tensor, other(tensor).clone()  # of memory of its own
-                with pytest.raises((TypeError, ValueError), match="needs|traced for"):
+                with pytest.raises((TypeError, ValueError), match=r"needs|traced for"):
                     under_test.block(inputs, weights, key)
                     pytest.fail(f"{place}: {given[place].shape} of {given[place].dtype}")
                 given[place] = kept
