@@ -47,7 +47,7 @@ def test_layers_of_a_few_outputs_stay_float(
 
 @TARGETS
 def test_layers_of_more_do_not(tmp_path: Path, target: str) -> None:
-    done = convert(headed(5), tmp_path, target=target)
+    done = convert(headed(5, inputs=256), tmp_path, target=target)
     assert not done.report.left_float
 
 
@@ -89,7 +89,7 @@ def gru_and_more() -> onnx.ModelProto:
     y = made.graph.output[0].name
     made.graph.node.append(node("MatMul", [y, "w"], ["out"], name="dense"))
     hidden = next(a.i for a in made.graph.node[0].attribute if a.name == "hidden_size")
-    made.graph.initializer.append(onnx.numpy_helper.from_array(weight(hidden, 32), "w"))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(weight(hidden, 512), "w"))
     del made.graph.output[:]
     made.graph.output.append(onnx.helper.make_tensor_value_info("out", FLOAT, None))
     return made
@@ -119,6 +119,21 @@ def test_a_layer_of_too_many_inputs_for_onnx_runtimes_sums_is_listed(tmp_path: P
     body, weights = "[long] y = MatMul (x, w)", {"w": weight(70_000, 8)}
     done = convert(text(body, "float[n, 70000] x", weights=weights), tmp_path, target="native")
     assert any("1 MatMul (long)" in n for n in done.report.notes)
+
+
+def test_native_says_what_asking_for_convolutions_would_gain(tmp_path: Path) -> None:
+    """Two of three are float by default, and hold most of the bytes; --ops Conv leaves none."""
+    done = convert(convolutions(CHAIN), tmp_path, target="native")
+    (said,) = (n for n in done.report.notes if "--ops Conv" in n)
+    assert said.startswith("2 Conv (a, c) are float by default") and "octavo compare" in said
+    left = sum(o.bytes_before for o in done.report.left_float)
+    asked = convert(
+        convolutions(CHAIN), tmp_path, target="native", op_types_to_quantize=["Conv", "MatMul"]
+    ).report
+    assert not asked.left_float and not any("--ops Conv" in n for n in asked.notes)
+    gained = done.report.model_bytes_after - asked.model_bytes_after
+    assert gained > 0.7 * left  # they share one weight
+    assert not any("--ops Conv" in n for n in convert(gru_and_more(), tmp_path).report.notes)
 
 
 ONLY = {
@@ -187,6 +202,31 @@ def test_names_of_any_letters(tmp_path: Path, name: str) -> None:
     (outcome, *_) = convert(mlp(1), tmp_path).report.layers
     odd = replace(outcome, sqnr_db=None, layer=replace(outcome.layer, name=name, scope=name))
     assert outcomes_from_json(outcomes_to_json([odd])) == (odd,)
+
+
+SMALL = "weights is slower in integers than in float"
+
+
+@pytest.mark.parametrize("size", [(16, 16), (31, 33), (8, 64), (200, 5)])
+def test_small_products_stay_float_in_portable_alone(tmp_path: Path, size: tuple[int, int]) -> None:
+    model = mlp_of(*size)
+    assert SMALL in inspect(model).decisions[0].reason
+    for options in (
+        {"target": "native"},
+        {"op_types_to_quantize": ["MatMul"]},
+        {"recipe": "int8-per-tensor"},  # as ONNX Runtime's own
+    ):
+        assert not convert(model, tmp_path, **options).report.left_float
+
+
+@pytest.mark.parametrize("size", [(32, 32), (16, 64), (128, 8)])
+def test_larger_ones_do_not(size: tuple[int, int]) -> None:
+    assert not inspect(mlp_of(*size)).decisions[0].scheme.is_float
+
+
+def mlp_of(inputs: int, outputs: int) -> onnx.ModelProto:
+    stored = {"w": weight(inputs, outputs)}
+    return text("y = MatMul (x, w)", f"float[n, {inputs}] x", weights=stored)
 
 
 def test_inspect_says_the_same_of_few_outputs() -> None:

@@ -114,7 +114,7 @@ def test_operators_without_a_rule_are_named_behind_any_chain(made: str) -> None:
 def test_what_is_quantized_already_is_named(tmp_path: Path) -> None:
     body = "w = DequantizeLinear (q, s) [done] h = MatMul (x, w) [layer] y = MatMul (h, v)"
     q = np.clip(np.rint(V * 100), -127, 127).astype(np.int8)
-    weights = {"q": q, "s": np.float32(0.01), "v": weight(24, 40)}
+    weights = {"q": q, "s": np.float32(0.01), "v": weight(24, 48)}
     done = convert(text(body, X, weights=weights), tmp_path, allow_quantized=True)
     assert done.outcome("done").reason == "its weight is quantized already"
     assert done.outcome("layer").quantized

@@ -23,7 +23,7 @@ from tests.graphs import (
     weight,
 )
 
-M, K, N, B = 5, 44, 12, 3
+M, K, N, B = 5, 44, 24, 3
 FUSED = "com.microsoft.FusedMatMul"
 
 

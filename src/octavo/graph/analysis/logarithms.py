@@ -9,14 +9,13 @@ was, so that nothing before them matters as much.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import onnx_ir as ir
 
 from octavo.graph.analysis.constants import ConstantLookup
-from octavo.graph.analysis.walk import bodies_of
+from octavo.graph.analysis.walk import Callers
 
 _LOGARITHMS = frozenset(["Log", "ReduceLogSum"])
 _OF_ALL = frozenset("Add Sub Mul Div Sum Max Min Mean Concat".split())
@@ -60,36 +59,20 @@ class _Walk:
 
     def __init__(self, model: ir.Model, constants: ConstantLookup) -> None:
         self._constants = constants
-        self._functions = {(f.domain, f.name): f for f in model.functions.values()}
-        self._callers: defaultdict[ir.Graph, list[ir.Node]] = defaultdict(list)
-        self.logarithms: list[ir.Value] = []
-        for graph in (model.graph, *(f.graph for f in self._functions.values())):
-            self._enter(graph)
-
-    def _enter(self, graph: ir.Graph) -> None:
-        for node in graph:
-            if node.op_type in _LOGARITHMS and node.inputs and node.inputs[0] is not None:
-                self.logarithms.append(node.inputs[0])
-            called = self._functions.get((node.domain, node.op_type))
-            if called is not None:
-                self._callers[called.graph].append(node)
-            for body in bodies_of(node):
-                self._callers[body].append(node)
-                self._enter(body)
+        self._callers = Callers(model)
+        found = [n for n in self._callers.nodes if n.op_type in _LOGARITHMS and n.inputs]
+        self.logarithms = [v for n in found if (v := n.inputs[0]) is not None]
 
     def before(self, below: Below) -> Iterator[Below]:
         """Yield the values that this one is computed from, as far as their small numbers matter."""
         value, direct, raised = below
         node = value.producer()
         if node is None:
-            yield from (Below(v, direct, raised) for v in self._given(value))
+            yield from (Below(v, direct, raised) for v in self._callers.given(value))
             return
-        index, op = value.index() or 0, node.op_type
-        called = self._functions.get((node.domain, op))
-        inside = [called.graph] if called is not None else bodies_of(node)
-        skipped = int(op == "Loop")  # its body says first whether it goes on
-        for graph in inside:
-            yield from (Below(v, direct, raised) for v in graph.outputs[index + skipped :][:1])
+        op = node.op_type
+        inside = self._callers.inside(node, value.index() or 0)
+        yield from (Below(v, direct, raised) for v in inside)
         first = node.inputs[0] if node.inputs else None
         if op in _OF_ALL or op == "Where":
             read = list(node.inputs[op == "Where" :])
@@ -103,15 +86,6 @@ class _Walk:
         bounds = node.inputs[1:2] if op == "Clip" else node.inputs
         raised = raised or (op in _RAISING and any(map(self._is_above_1, bounds)))
         yield from (Below(v, direct, raised) for v in read if v is not None)
-
-    def _given(self, value: ir.Value) -> Iterator[ir.Value]:
-        """Yield what callers pass for an input of a body or a function."""
-        graph = value.graph
-        if graph is None or value not in graph.inputs:
-            return
-        index = graph.inputs.index(value)
-        for caller in self._callers.get(graph, ()):
-            yield from (v for v in caller.inputs[index : index + 1] if v is not None)
 
     def _is_above_1(self, value: ir.Value | None) -> bool:
         tensor = self._constants.tensor(value)

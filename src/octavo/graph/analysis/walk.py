@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
 from octavo.errors import ModelError
@@ -82,3 +85,43 @@ def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
 def only_inside(value: ir.Value, region: set[ir.Node]) -> bool:
     """Whether none but nodes of `region` read `value`."""
     return not value.is_graph_output() and all(use.node in region for use in value.uses())
+
+
+class Callers:
+    """Which nodes run the bodies and functions of a model, for walks against the graph.
+
+    `nodes` are those of all graphs.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._functions = {(f.domain, f.name): f for f in model.functions.values()}
+        self._of: defaultdict[ir.Graph, list[ir.Node]] = defaultdict(list)
+        self.nodes: list[ir.Node] = []
+        for graph in (model.graph, *(f.graph for f in self._functions.values())):
+            self._enter(graph)
+
+    def _enter(self, graph: ir.Graph) -> None:
+        for node in graph:
+            self.nodes.append(node)
+            called = self._functions.get((node.domain, node.op_type))
+            if called is not None:
+                self._of[called.graph].append(node)
+            for body in bodies_of(node):
+                self._of[body].append(node)
+                self._enter(body)
+
+    def inside(self, node: ir.Node, index: int) -> Iterator[ir.Value]:
+        """Yield what bodies, or the function that is called, give as output `index` of a node."""
+        called = self._functions.get((node.domain, node.op_type))
+        skipped = int(node.op_type == "Loop")  # its body says first whether it goes on
+        for graph in [called.graph] if called is not None else bodies_of(node):
+            yield from graph.outputs[index + skipped :][:1]
+
+    def given(self, value: ir.Value) -> Iterator[ir.Value]:
+        """Yield what callers pass for an input of a body or a function."""
+        graph = value.graph
+        if graph is None or value not in graph.inputs:
+            return
+        index = graph.inputs.index(value)
+        for caller in self._of.get(graph, ()):
+            yield from (v for v in caller.inputs[index : index + 1] if v is not None)

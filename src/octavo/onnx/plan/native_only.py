@@ -10,14 +10,19 @@ import onnx_ir as ir
 
 from octavo.core.form import Target
 from octavo.onnx.convert import make_context
+from octavo.onnx.plan.conv_defaults import ASK
 from octavo.onnx.plan.options import Request
 from octavo.onnx.plan.prepare import Prepared, decisions_on
 from octavo.onnx.plan.resolve import resolve
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Kind, Layer
+from octavo.results.report import LayerOutcome
+from octavo.results.words import size
 
 CANDIDATES = frozenset(Kind) - {Kind.EMBEDDING, Kind.ATTENTION, Kind.OTHER}
 SHOWN = 3
+_MUCH = 0.1
+"""Of the model's bytes: less is not worth a word."""
 
 
 def native_only_layers(model: ir.Model, prepared: Prepared, request: Request) -> tuple[Layer, ...]:
@@ -56,6 +61,18 @@ def note_of(layers: Sequence[Layer], request: Request) -> str:
     if request.form.native:
         return f"int8 here, float in target portable: {_listed(layers)}"
     return f"float here, int8 with --target native: {_listed(layers)}"
+
+
+def convolutions_note(outcomes: Sequence[LayerOutcome], request: Request, model_bytes: int) -> str:
+    """What asking for convolutions would gain and cost, on target native; "" where it is little."""
+    left = [o for o in outcomes if not o.quantized and ASK in o.reason]
+    saved = 3 * sum(o.bytes_before for o in left) // 4
+    if not request.form.native or saved <= _MUCH * model_bytes:
+        return ""
+    return (
+        f"{_listed([o.layer for o in left])} are float by default: with --ops Conv the model is "
+        f"about {size(saved)} smaller. What that costs in accuracy your data tell: octavo compare"
+    )
 
 
 def advice_of(layers: Sequence[Layer], request: Request) -> str:

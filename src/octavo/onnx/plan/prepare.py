@@ -10,6 +10,7 @@ from typing import NoReturn
 import onnx_ir as ir
 
 from octavo.core.form import Form
+from octavo.graph.analysis.lengths import before_lengths
 from octavo.graph.analysis.logarithms import below_logarithms
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.lower.blocks import FIRST_WITH_BLOCKS
@@ -17,9 +18,9 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.operators.reader import ReadContext
 from octavo.onnx.plan.conv_defaults import conv_reasons, native_defaults
 from octavo.onnx.plan.inventory import Site, inventory
-from octavo.onnx.plan.log_defaults import log_defaults
 from octavo.onnx.plan.losses import losses_of
 from octavo.onnx.plan.options import Request, has_four_bits, has_tensor_activations
+from octavo.onnx.plan.output_defaults import output_defaults
 from octavo.onnx.plan.resolve import resolve_all
 from octavo.onnx.plan.selection import decide
 from octavo.onnx.read import normalize
@@ -66,6 +67,11 @@ class Survey:
         """Values whose error a logarithm shows, of the graph as `conv_reasons` sees it."""
         found = below_logarithms(self.model, self.constants)
         return frozenset(below.value for below in found if below.direct)
+
+    @cached_property
+    def before_lengths(self) -> frozenset[ir.Value]:
+        """Values whose error changes how long a result is, of the graph as the others see it."""
+        return before_lengths(self.model)
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,8 @@ def decisions_on(found: Survey, request: Request) -> list[Decision]:
     decisions = decide(found.sites, found.node_names, request)
     if request.form.native:
         decisions = native_defaults(found.sites, decisions, request.recipe, found)
-    decisions = log_defaults(found.sites, decisions, request, found.before_logarithms)
+    shown = found.before_logarithms, found.before_lengths
+    decisions = output_defaults(found.sites, decisions, request, *shown)
     mix = request.recipe.mix
     return decisions if mix is None else _spent(found, decisions, mix, request.form)
 

@@ -11,6 +11,7 @@ a layer is mostly the last, whose error nothing evens out.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -27,6 +28,7 @@ from octavo.recipe.recipe import Origin
 # docs/notes/onnxruntime.md: "Small linear layers stay float"
 FEW_OUTPUTS = 4
 LARGE = 16 * 1024  # bytes of a float weight, from which on target portable saves some
+SMALL = 32 * 32  # weights, below which ONNX Runtime's integer product is slower at any row count
 
 
 def decide(sites: Sequence[Site], nodes: Sequence[str], request: Request) -> list[Decision]:
@@ -49,7 +51,7 @@ def decide(sites: Sequence[Site], nodes: Sequence[str], request: Request) -> lis
     decisions = [_within(decision, request) for decision in asked(layers, request.recipe)]
     return [
         Decision(site.layer, FLOAT, reason)
-        if (reason := _too_few_outputs(site, decision, request))
+        if (reason := _too_small(site, decision, request))
         else decision
         for site, decision in zip(sites, decisions, strict=True)
     ]
@@ -109,8 +111,8 @@ def _matches(pattern: str, name: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
 
 
-def _too_few_outputs(site: Site, decision: Decision, request: Request) -> str:
-    """Why integers win nothing for a layer of few outputs; "" where they do."""
+def _too_small(site: Site, decision: Decision, request: Request) -> str:
+    """Why integers win nothing for a small linear layer; "" where they do."""
     w, layer = decision.scheme.weight, site.layer
     if w is None or not w.qtype.is_integer or layer.kind is not Kind.LINEAR or layer.shares_with:
         return ""
@@ -118,13 +120,15 @@ def _too_few_outputs(site: Site, decision: Decision, request: Request) -> str:
     # One scale for the tensor follows ONNX Runtime's quantize_dynamic, whatever the size.
     if w.granularity is Granularity.TENSOR or by_user:
         return ""
+    ask, portable = "name it, or its type, to quantize it", not request.form.native
     outputs = _outputs(site)
-    if not outputs or outputs > FEW_OUTPUTS:
-        return ""
-    if not request.form.native and layer.bytes >= LARGE:
-        return ""
-    few = "1 output" if outputs == 1 else f"{outputs} outputs"
-    return f"a layer of {few} gains nothing from integers: name it, or its type, to quantize it"
+    if outputs and outputs <= FEW_OUTPUTS and not (portable and layer.bytes >= LARGE):
+        few = "1 output" if outputs == 1 else f"{outputs} outputs"
+        return f"a layer of {few} gains nothing from integers: {ask}"
+    weights = sum(math.prod(shape) for _, shape in layer.weights)
+    if portable and weights < SMALL:
+        return f"a layer of {weights} weights is slower in integers than in float: {ask}"
+    return ""
 
 
 def _outputs(site: Site) -> int | None:

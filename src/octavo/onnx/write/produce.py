@@ -16,7 +16,12 @@ from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.convert import Converted, convert
 from octavo.onnx.inputs.statistics import InputStatistics
-from octavo.onnx.plan.native_only import advice_of, native_only_layers, note_of
+from octavo.onnx.plan.native_only import (
+    advice_of,
+    convolutions_note,
+    native_only_layers,
+    note_of,
+)
 from octavo.onnx.plan.options import Request
 from octavo.onnx.plan.prepare import Prepared
 from octavo.onnx.read.load import Source
@@ -61,7 +66,11 @@ def produce(
         save(source.model, place, tensors, _metadata(request, source.model, converted))
     finally:
         tensors.close()
-    notes = [note] if (note := note_of(beyond, request)) else []
+    said = (
+        note_of(beyond, request),
+        convolutions_note(converted.outcomes, request, source.bytes),
+    )
+    notes = [note for note in said if note]
     if place.data.exists() and not external:
         notes.append(f"the weights are in {place.data.name}: the model is too large for one file")
     return replace(converted, notes=(*converted.notes, *notes))

@@ -1,4 +1,4 @@
-"""What stays float by default because a logarithm shows its error, in both targets."""
+"""What stays float by default because of what is made of its output, in both targets."""
 
 from __future__ import annotations
 
@@ -11,28 +11,38 @@ from octavo.core.qparams import QType
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.options import Request
 from octavo.onnx.plan.selection import asked_for
-from octavo.recipe import FLOAT, Decision
+from octavo.recipe import FLOAT, Decision, Kind
 from octavo.recipe.recipe import Origin
 
-_REASON = (
+_ASK = "so that it is float by default; name it, or its type, to quantize it"
+_LOGARITHM = (
     "a logarithm is taken of its output, which shows the error of small numbers beside large ones, "
-    "so that it is float by default; name it, or its type, to quantize it"
+    + _ASK
 )
+_LENGTH = f"its output decides how long what follows is, to the step, {_ASK}"
 _SPOKEN_OF = (Origin.USER, Origin.SELECTION)
 
 
-def log_defaults(
+def output_defaults(
     sites: Sequence[Site],
     decisions: Sequence[Decision],
     request: Request,
-    below: AbstractSet[ir.Value],
+    logarithms: AbstractSet[ir.Value],
+    lengths: AbstractSet[ir.Value],
 ) -> list[Decision]:
-    """`decisions`, with FLOAT for layers that nobody has asked for and whose outputs are `below`
-    a logarithm."""
+    """`decisions`, with FLOAT for layers that nobody has asked for and whose outputs come before
+    `logarithms`, and for tables that come before `lengths`."""
+
+    def reason(site: Site) -> str:
+        outputs, table = site.node.outputs, site.layer.kind is Kind.EMBEDDING
+        if not logarithms.isdisjoint(outputs):
+            return _LOGARITHM
+        return _LENGTH if table and not lengths.isdisjoint(outputs) else ""
+
     return [
-        Decision(site.layer, FLOAT, _REASON)
+        Decision(site.layer, FLOAT, why)
         if _in_integers(decision)
-        and not below.isdisjoint(site.node.outputs)
+        and (why := reason(site))
         and decision.origin not in _SPOKEN_OF
         and not asked_for(site.layer, request)
         else decision

@@ -1,4 +1,7 @@
-"""What lies below a logarithm stays float by default, and inputs that are made up would show it."""
+"""What lies below a logarithm, or decides a length, stays float by default.
+
+Inputs that are made up would show the logarithm.
+"""
 
 from __future__ import annotations
 
@@ -246,3 +249,67 @@ def test_a_power_is_over_decades_along_each_long_axis(shape: tuple[int, ...]) ->
         if size > 30:
             assert (made.max(axis) - made.min(axis)).min() > 3
             assert np.abs(np.diff(made, axis=axis)).mean() < 1
+
+
+# How many steps each word lasts, d, and what is made of their sum.
+ROUNDED = {
+    "Ceil": "d = Ceil (e)",
+    "Floor": "d = Floor (e)",
+    "Round": "d = Round (e)",
+    "scaled": "s = Mul (e, two) c = Ceil (s) d = Clip (c, eps)",
+}
+SHAPED = {
+    "Range": "r = Range (nought, n, unit) y = Cast <to = 1> (r)",
+    "Expand": "y = Expand (e, size)",
+    "ConstantOfShape": "y = ConstantOfShape (size)",
+    "Tile": "y = Tile (flat, size)",
+    "Reshape": "y = Reshape (flat, size)",
+}
+SPOKEN = """[words] g = Gather (table, i) [p] h = MatMul (g, w) e = Exp (h) {rounded}
+    t = ReduceSum <keepdims = 0> (d) n = Cast <to = 7> (t) size = Reshape (n, one)
+    flat = Reshape (e, last) {shaped}"""
+SHORT = {
+    "nought": np.array(0, np.int64), "unit": np.array(1, np.int64), "one": np.array([1], np.int64),
+}  # fmt: skip
+
+
+def deciding(body: str, **options: Any) -> list[str]:
+    model = text(body, "int64[k] i", weights=STORED | SHORT)
+    found = inspect(model, **options).decisions
+    return [d.layer.name for d in found if "decides how long" in d.reason]
+
+
+@TARGETS
+@pytest.mark.parametrize("shaped", SHAPED)
+@pytest.mark.parametrize("rounded", ROUNDED)
+def test_a_table_that_decides_a_length(rounded: str, shaped: str, target: str) -> None:
+    body = SPOKEN.format(rounded=ROUNDED[rounded], shaped=SHAPED[shaped])
+    assert deciding(body, target=target) == ["words"]  # and no product
+
+
+def test_a_length_inside_a_body() -> None:
+    inside = "c = Ceil (s) t = ReduceSum <keepdims = 0> (c) n = Cast <to = 7> (t)"
+    body = f"""[words] g = Gather (table, i) n, all = Loop (times, , g) <body = l (int64 j, bool go,
+        float[] s) => (bool on, float[] next, int64 n) {{ {inside} next = Neg (s)
+        on = Identity (go) }}> y = ConstantOfShape (all)"""
+    assert deciding(body) == ["words"]
+
+
+NO_LENGTHS = {
+    "rounded, and no shape": "[words] g = Gather (table, i) y = Round (g)",
+    "a shape of a shape": """[words] g = Gather (table, i) s = Shape (g) f = Cast <to = 1> (s)
+        h = Floor (f) n = Cast <to = 7> (h) y = Expand (eps, n)""",
+    "where the largest is": """[words] g = Gather (table, i) f = Round (g)
+        a = ArgMax <axis = 0, keepdims = 0> (f) y = ConstantOfShape (a)""",
+}
+
+
+@pytest.mark.parametrize("body", NO_LENGTHS)
+def test_others_decide_none(body: str) -> None:
+    assert deciding(NO_LENGTHS[body]) == []
+
+
+def test_whoever_asks_for_the_table_gets_it() -> None:
+    body = SPOKEN.format(rounded=ROUNDED["Ceil"], shaped=SHAPED["Range"])
+    asked = preset("int8").with_rules_first(Rule(Scheme(activation=None), name="words"))
+    assert deciding(body, recipe=asked) == []

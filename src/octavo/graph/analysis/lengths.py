@@ -1,0 +1,52 @@
+"""What decides how long a result is: numbers that a model computes, rounds and makes a shape of.
+
+    table -> ... -> Exp -> Ceil -> ReduceSum -> Range        how long each sound of a text lasts
+
+A small error moves a number over the border between two integers, and what follows has another
+length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from octavo.graph.analysis.walk import Callers
+
+_FROM = {"Range": 0, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1, "Resize": 2}
+"""The first input that tells a shape."""
+_ROUNDING = frozenset("Ceil Floor Round".split())
+_NO_NUMBERS = frozenset("Shape Size ArgMax ArgMin NonZero TopK".split())
+"""What these give is not computed from numbers, or chosen among them."""
+
+
+def before_lengths(model: ir.Model) -> frozenset[ir.Value]:
+    """The values from which rounded numbers are computed that a shape is made of."""
+    callers = Callers(model)
+    stack = [
+        (value, False)
+        for node in callers.nodes
+        if node.op_type in _FROM
+        for value in node.inputs[_FROM[node.op_type] :]
+        if value is not None
+    ]
+    seen = set(stack)
+    while stack:
+        value, rounded = stack.pop()
+        new = [pair for pair in _before(value, rounded, callers) if pair not in seen]
+        seen.update(new)
+        stack += new
+    return frozenset(value for value, rounded in seen if rounded)
+
+
+def _before(value: ir.Value, rounded: bool, callers: Callers) -> Iterator[tuple[ir.Value, bool]]:
+    node = value.producer()
+    if node is None:
+        yield from ((v, rounded) for v in callers.given(value))
+        return
+    if node.op_type in _NO_NUMBERS:
+        return
+    rounded = rounded or node.op_type in _ROUNDING
+    yield from ((v, rounded) for v in callers.inside(node, value.index() or 0))
+    yield from ((v, rounded) for v in node.inputs if v is not None)
