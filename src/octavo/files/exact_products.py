@@ -16,6 +16,9 @@ from pathlib import Path
 
 from octavo.files.protobuf import BYTES, fields, head, read_varint, varint
 
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The entry of a session's options that tells where data files of a model in memory are."""
+
 # Numbers of fields in onnx.proto.
 _GRAPH = 7  # of a model
 _NODE, _INITIALIZER, _OUTPUT = 1, 5, 12  # of a graph

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from octavo.core.cpu import release, saturates
 from octavo.core.ort_library import custom_ops_library
 from octavo.errors import ModelError, OptionError, brief
-from octavo.files.exact_products import with_exact_products
+from octavo.files.exact_products import DATA_FOLDER, with_exact_products
 from octavo.files.metadata import metadata, metadata_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 _PRECISION = "session.x64quantprecision"
-_FOLDER = "session.model_external_initializers_file_folder_path"
 UNKNOWN_OPERATOR = (
     "If the operator is of another library, name it: sess_options with which it is registered, or "
     "its path (custom_ops, --custom-ops FILE)"
@@ -29,7 +28,7 @@ UNKNOWN_OPERATOR = (
 _DATA_FILE = "If its weights are in a file of their own, that file belongs in the same folder"
 _DATA_FOLDER = (
     "If its weights are in a file of their own, give the model's path, or sess_options with the "
-    f"entry {_FOLDER}"
+    f"entry {DATA_FOLDER}"
 )
 
 
@@ -114,14 +113,14 @@ def _data_in(folder: str | None, options: ort.SessionOptions) -> Iterator[None]:
         yield
         return
     try:
-        before = options.get_session_config_entry(_FOLDER)
+        before = options.get_session_config_entry(DATA_FOLDER)
     except RuntimeError:
         before = ""
-    options.add_session_config_entry(_FOLDER, folder)
+    options.add_session_config_entry(DATA_FOLDER, folder)
     try:
         yield
     finally:
-        options.add_session_config_entry(_FOLDER, before)
+        options.add_session_config_entry(DATA_FOLDER, before)
 
 
 def _path_or_bytes(model: Any) -> str | bytes:
@@ -160,7 +159,9 @@ def session_options(sess_options: ort.SessionOptions | None = None) -> ort.Sessi
 
     For libraries that open sessions themselves, such as optimum and sentence-transformers: pass
     them on (`session_options=`). They have Octavo's operators, and products of int8 that are exact
-    on processors without VNNI, as `session` sets it. `sess_options` are changed and returned.
+    on processors without VNNI, as `session` sets it. There ONNX Runtime refuses files of which two
+    products read one weight, which `session` opens: make such a file with `cpu="any"`.
+    `sess_options` are changed and returned.
     """
     import onnxruntime as ort
 

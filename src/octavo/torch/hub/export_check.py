@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from octavo.core.cpu import saturates
+from octavo.core.kernels import cpu_features
 from octavo.core.metrics import cosine_error, relative_error
+from octavo.core.ort_library import custom_ops_library
 from octavo.core.padding import Padding, of_tokens
 from octavo.errors import ModelError, VerificationError, brief, typed
-from octavo.onnx.session import session as open_session
+from octavo.files.exact_products import DATA_FOLDER, with_exact_products
 from octavo.recipe import Verification
 from octavo.torch.hub.export_parts import Example, Part
 
@@ -101,10 +104,19 @@ def _outputs(part: Part, example: Example) -> list[Array]:
 
 
 def _open(path: Path) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(custom_ops_library())
+    model: str | bytes = str(path)
+    if saturates(cpu_features()):
+        options.add_session_config_entry("session.x64quantprecision", "1")
+        options.add_session_config_entry(DATA_FOLDER, str(path.parent))
+        model = with_exact_products(path.read_bytes(), path.parent) or model
     try:
-        return open_session(path)
-    except ModelError as error:
-        raise VerificationError(str(error)) from error
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's own types
+        raise VerificationError(f"ONNX Runtime cannot open {path.name}: {brief(error)}") from error
 
 
 def _shapes(example: Example) -> str:
