@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from octavo.torch import quantize_dynamic
+from octavo.torch import quantize_dynamic, report
 from octavo.torch.blocks import making
 from octavo.torch.blocks.block import plans_of
 from octavo.torch.blocks.dynamic_type import type_behind
-from tests.torch.blocks.one_call import OwnForwards, near
+from tests.torch.blocks.one_call import OwnForwards, near, plans
 
 
 class Block(nn.Module):
@@ -48,11 +48,15 @@ def kind(factor: Callable[[Any], Any]) -> type[Block]:
     return type("Other", (Block,), {"factor": factor})
 
 
-def layers(of: type[Block]) -> Any:
+def whole(of: type[Block]) -> Any:
     torch.manual_seed(0)
-    whole = nn.Sequential()
-    whole.layers = nn.ModuleList(of(i) for i in range(3))
-    return quantize_dynamic(whole).layers
+    model = nn.Sequential()
+    model.layers = nn.ModuleList(of(i) for i in range(3))
+    return quantize_dynamic(model)
+
+
+def layers(of: type[Block]) -> Any:
+    return whole(of).layers
 
 
 def agree(blocks: Any) -> None:
@@ -87,6 +91,112 @@ def test_what_a_forward_reads_may_change_after_a_call(name: str) -> None:
     agree(blocks)
     change(blocks[1])
     agree(blocks)
+
+
+shared = 1.0
+"""A global, and in some blocks an attribute too."""
+
+
+def called() -> float:
+    return shared
+
+
+def with_shared(read: Callable[[Any], Any]) -> type[Block]:
+    """Blocks that have an attribute, a method and a part named as globals of this module."""
+
+    def __init__(self: Any, index: int) -> None:
+        Block.__init__(self, index)
+        self.shared = 1.0
+        self.layers = nn.Identity()
+
+    members = {"__init__": __init__, "called": lambda b: 1.0, "factor": read}
+    return type("Other", (Block,), members)
+
+
+NAMED_ALIKE: dict[str, Callable[[Any], Any]] = {
+    "attribute": lambda b: b.shared,
+    "method": lambda b: b.called(),
+    "part": lambda b: b.layers(torch.ones(1)),
+    "of an object": lambda b: SimpleNamespace(shared=1.0).shared,
+    "text": lambda b: getattr(b, "shared"),  # noqa: B009
+    "inside": lambda b: next(one.shared for one in [b]),
+}
+LOADED: dict[str, Callable[[Any], Any]] = {
+    "global": lambda b: shared,
+    "beside an attribute": lambda b: shared * b.shared,
+    "in a function": lambda b: called(),
+    "inside": lambda b: next(shared for _ in [b]),
+    "text": lambda b: globals()["shared"],
+}
+
+
+@pytest.mark.parametrize("name", NAMED_ALIKE)
+def test_a_global_named_as_an_attribute_may_change(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = layers(with_shared(NAMED_ALIKE[name]))
+    agree(blocks)
+    for other in ("shared", "called", "layers"):
+        monkeypatch.setitem(globals(), other, lambda: 3.0)
+    before = plans(blocks[0])
+    agree(blocks)
+    assert plans(blocks[0]) == before != []
+    assert not plans_of(blocks[0], type_behind(type(blocks[0]))).disturbed
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_global_that_is_read_and_changes_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    of = with_shared(LOADED[name])
+    blocks, x = layers(of), torch.randn(2, 5, 32)
+    first = blocks[0](x)
+    monkeypatch.setitem(globals(), "shared", 3.0)
+    reason = f"{__name__}.shared is not what it was when Octavo first saw the block's code"
+    with caplog.at_level("INFO", "octavo.torch.blocks"):
+        near(blocks[0](x) - first, 2 * x, 1e-4)
+        blocks[0](x)
+    said = [r.getMessage() for r in caplog.records if r.name == "octavo.torch.blocks"]
+    assert said == [f"a Other runs its own forward: {reason}"]
+    (note,) = [n for n in report(whole(of)).notes if "own forward" in n]
+    assert note == f"these blocks run their own forward ({reason}): layers.0, layers.1, layers.2"
+
+
+def test_an_attribute_named_as_a_global_makes_no_new_trace() -> None:
+    block, x = layers(with_shared(lambda b: shared))[0], torch.randn(2, 5, 32)
+    block(x)
+    before = plans(block)
+    block.shared = 3.0
+    block(x)
+    assert plans(block) == before != []
+
+
+DISTURBING: dict[str, tuple[Callable[[Any], object], str]] = {
+    "training": (lambda b: b.down.train(), "down in it is in training mode"),
+    "hook": (
+        lambda b: b.down.register_forward_hook(lambda *args: None),
+        "down in it has a forward hook",
+    ),
+    "method": (
+        lambda b: setattr(type_behind(type(b)), "factor", lambda b: 1.0),
+        "Other.factor is not what it was when Octavo first saw the block's code",
+    ),
+    "method of its own": (
+        lambda b: setattr(b, "factor", lambda: 1.0),
+        "a method or an attention function that it calls was replaced",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISTURBING)
+def test_what_leaves_a_call_to_the_own_forward_is_named(name: str) -> None:
+    disturb, reason = DISTURBING[name]
+    block, x = layers(kind(lambda b: 1.0))[0], torch.randn(2, 5, 32)
+    for _ in range(2):
+        block(x)
+    disturb(block)
+    block(x)
+    assert plans_of(block, type_behind(type(block))).disturbed == reason
 
 
 def test_layers_that_compute_with_their_place_share_no_trace() -> None:

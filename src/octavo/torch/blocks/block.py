@@ -104,6 +104,8 @@ class Block:
         self._plans: dict[bytes, list[Any]] = {}
         self.reasons: dict[bytes, str] = {}
         """Why calls of a form are left to the block's own forward."""
+        self.disturbed = ""
+        """Why all calls are, since the last one that ran as one call."""
 
     def plan(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The plan for a call and what its `fits` said; None where the block's own forward runs."""
@@ -130,22 +132,31 @@ class Block:
         state = State.CHANGED if self._guards is None else state_of(self._guards)
         if state is State.AS_IT_WAS:
             self._calls += 1
+            self.disturbed = ""
             return True
         if state is State.CHANGED:
             self._changes = self._changes + 1 if self._calls < _CHANGES else 0
             self._calls = 0
             if self._changes > _CHANGES:  # a trace takes as long as some dozens of calls
-                return False
+                return self._rest("its parts or attributes change from call to call")
             self._forget()
             self._facts = Facts(self.layer)
         elif state is State.WRITTEN:
             self._held = None
             self._plans = {}
         assert self._facts is not None
-        if not self._facts.silence():
-            return False
-        self._watch()
-        return state_of(self._guards) is State.AS_IT_WAS
+        if self._facts.silence():
+            self._watch()
+            if state_of(self._guards) is State.AS_IT_WAS:
+                return True
+        return self._rest(self.disturbed or self._facts.disturbance())
+
+    def _rest(self, reason: str) -> bool:
+        """Leave the call to the block's own forward; the log says it once."""
+        if not self.disturbed:
+            self.disturbed = reason
+            _log.info("a %s runs its own forward: %s", self.kind.__qualname__, reason)
+        return False
 
     def _watch(self) -> None:
         assert self._facts is not None

@@ -7,7 +7,7 @@ not what it was when Octavo first saw it is left to its own forward.
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -18,6 +18,8 @@ from octavo.torch.blocks.dynamic_type import type_behind
 
 _OTHERS = ("torch", "octavo", "builtins", "functools", "typing", "contextlib")
 """Modules whose functions are taken for granted."""
+_CHANGED = "is not what it was when Octavo first saw the block's code"
+_LOADS_GLOBAL = frozenset("LOAD_GLOBAL LOAD_NAME LOAD_FROM_DICT_OR_GLOBALS".split())
 _WRITES = frozenset("STORE_ATTR DELETE_ATTR STORE_GLOBAL DELETE_GLOBAL STORE_SUBSCR".split())
 _MUTATORS = frozenset(
     "append extend insert pop clear setdefault setattr remove discard "
@@ -36,7 +38,7 @@ class Code:
     def __init__(self, kinds: Iterable[type], words: Iterable[str] = ()) -> None:
         self.kinds = list(dict.fromkeys(type_behind(kind) for kind in kinds))
         self.names: set[str] = set()
-        """All names and texts in the functions: attributes that they may read are among them."""
+        """Names of attributes and texts in the functions: what they may read of an object."""
         self.entries: list[tuple[dict[str, Any], str, Any]] = []
         """Names of modules that are looked up, by dict."""
         self.attributes: list[tuple[type, str, Any]] = []
@@ -105,12 +107,12 @@ class Code:
                     continue
             if (function.__module__ or "").partition(".")[0] in _OTHERS:
                 continue
-            names = set(_names(function.__code__))
+            names, loaded = _names(function.__code__)
             home = (function.__module__ or "").partition(".")[0]
             if home not in _KEEPS_NOTHING and _may_write(function.__code__):
                 self.writes = self.writes or function.__qualname__
             self.names |= names
-            for name in names & function.__globals__.keys():
+            for name in loaded & function.__globals__.keys():
                 self._global(function.__globals__, name)
 
     def _global(self, owner: dict[str, Any], name: str) -> None:
@@ -123,6 +125,16 @@ class Code:
         if not any(d is owner and n == name for d, n, _ in self.entries):
             self.entries.append((owner, name, value))
             self._visit(value)
+
+    def changed(self) -> str:
+        """Name what is another than it was when Octavo first saw the code; "" for nothing."""
+        for owner, name, value in self.entries:
+            if owner.get(name) is not value:
+                return f"{owner.get('__name__', 'its module')}.{name} {_CHANGED}"
+        for kind, name, value in self.attributes:
+            if getattr(kind, name, None) is not value:
+                return f"{kind.__qualname__}.{name} {_CHANGED}"
+        return ""
 
     def _functions(self) -> None:
         held = vars(functional)
@@ -161,10 +173,21 @@ def _may_write(code: CodeType) -> bool:
     return any(_may_write(part) for part in code.co_consts if isinstance(part, CodeType))
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, CodeType):
-            yield from _names(constant)
+def _names(code: CodeType) -> tuple[set[str], set[str]]:
+    """Return the attributes and texts in a function and those inside it, and the globals it loads.
+
+    One name may be both: `self.scale` reads no global `scale`, and that one no attribute.
+    """
+    names = {constant for constant in code.co_consts if isinstance(constant, str)}
+    loaded = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _LOADS_GLOBAL:
+            loaded.add(instruction.argval)
+        elif instruction.opcode in dis.hasname:
+            names.add(instruction.argval)
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            inner, inner_loaded = _names(part)
+            names |= inner
+            loaded |= inner_loaded
+    return names, loaded | (names if "globals" in loaded else set())

@@ -94,6 +94,18 @@ class Facts:
                 self._kept.append(hook)
         return True
 
+    def disturbance(self) -> str:
+        """Say why a block that has programs runs its own forward: other code, training, a hook."""
+        if changed := self.code.changed():
+            return changed
+        for name, module in self._modules:
+            place = f"{name} in it" if name else "it"
+            if module.training:
+                return f"{place} is in training mode"
+            if name and (module._forward_hooks or module._forward_pre_hooks):
+                return f"{place} has a forward hook"
+        return "a method or an attention function that it calls was replaced"
+
     def _served(self) -> bool:
         """Whether attention returns no weights: transformers' sdpa has none."""
         found = [vars(c).get(_IMPLEMENTATIONS[0]) for c in self._configs.values()]

@@ -13,7 +13,7 @@ from octavo.errors import listed
 from octavo.torch.blocks.activations import feed_forward, feed_forward_type, fuse_activations
 from octavo.torch.blocks.block import run_block
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
-from octavo.torch.blocks.facts import note_code
+from octavo.torch.blocks.facts import Facts, note_code
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 
@@ -55,10 +55,21 @@ def fused(model: nn.Module, attention: AttentionType = AttentionType.FLOAT32) ->
     activation = "the activation that follows a linear layer is computed in the layer's pass"
     block = "blocks run as one call into C++, where a call asks for nothing else"
     found = {activation: fuse_activations(model), block: fuse_blocks(model, attention)}
+    found |= _own_forwards(model, found[block])
     notes = [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
     if attention is not AttentionType.FLOAT32:
         notes.append(IN_BLOCKS if found[block] else NO_BLOCKS)
     return notes
+
+
+def _own_forwards(model: nn.Module, names: list[str]) -> dict[str, list[str]]:
+    """Name the blocks of which no call will be one call into C++, by the reason."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        facts = Facts(model.get_submodule(name))
+        if reason := facts.reason or facts.code.changed():
+            found.setdefault(f"these blocks run their own forward ({reason})", []).append(name)
+    return found
 
 
 def _candidates(model: nn.Module) -> Iterator[nn.Module]:
