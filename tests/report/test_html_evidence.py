@@ -292,6 +292,13 @@ def test_what_was_not_measured_is_left_out_and_said() -> None:
         report_html(None)
 
 
+def test_a_page_of_a_search_names_who_timed() -> None:
+    given = Evidence(notes=("no luck",))
+    said = section(parsed(tuning_html(result(), given)), "beside").words()
+    assert "Times are those of the search." in said
+    assert "Nothing was timed." not in said
+
+
 def test_layers_are_joined_by_name_the_worst_first() -> None:
     found = comparison()
     table = section(parsed(report_html(layer_report(), evidence())), "layers")

@@ -19,7 +19,7 @@ from octavo.results.trial_words import (
     traceback_lines,
     versus_float,
 )
-from octavo.results.tuning import Approach, Status, Stop, Trial, TuneResult
+from octavo.results.tuning import Approach, LeftOut, Status, Stop, Trial, TuneResult
 from octavo.results.tuning_page import last_line, verdict
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED, TRACEBACK, result
 from tests.results.terminals import on_terminal
@@ -153,11 +153,12 @@ def test_whole_recipes_that_were_timed_are_shown_with_what_became_of_them() -> N
     shown = result(
         timed=(
             timed("int8", 0.52, key=BEST.key),
-            timed("float16", 1.2),
-            timed("int4", 0.3),
+            timed("float16", 1.2, left_out=LeftOut.NO_GAIN),
+            timed("int4", 0.3, left_out=LeftOut.NO_NEARER),
             timed("int4-128", 0.4, error=TRACEBACK),
-            timed("int8-block", 0.6),
-            timed("int8-accurate", 0.515),
+            timed("int8-block", 0.6, left_out=LeftOut.BEHIND),
+            timed("int8-accurate", 0.515, left_out=LeftOut.BEHIND),
+            timed("int4-mixed", 0.7, left_out=None),
         )
     )
     lines = shown.text().split("Whole recipes, timed in turns before any was evaluated\n")[1]
@@ -168,6 +169,7 @@ def test_whole_recipes_that_were_timed_are_shown_with_what_became_of_them() -> N
         ("int8-accurate", "0.51 to 0.53", "not evaluated: no better than trial 2, which met"),
         ("int8", "0.51 to 0.53", "evaluated: trial 2"),
         ("int8-block", "0.59 to 0.61", "not evaluated: no better than trial 2, which met"),
+        ("int4-mixed", "0.69 to 0.71", "not evaluated: the search ended before its turn"),
         ("float16", "1.19 to 1.21", "not evaluated: no better than the float model"),
         ("int4-128", "0.39 to 0.41", "cannot be run: ValueError: no labels"),
     ]
@@ -176,6 +178,27 @@ def test_whole_recipes_that_were_timed_are_shown_with_what_became_of_them() -> N
     assert "not evaluated: no better than trial 2, which met" in html
     stopped = result(status=Status.TIMED_OUT, timed=(timed("int4", 0.3),))
     assert "the search ended before its turn" in stopped.text()
+
+
+SLOW = replace(BEST, time_ratio=1.1, score=1.1)
+ALIKE = replace(BEST, time_ratio=0.97, score=0.97, time_low=0.9, time_high=1.1)
+NATIVE = "; --target native would be 2.00x as fast"
+
+
+@pytest.mark.parametrize(
+    ("best", "native", "hint"),
+    [(SLOW, None, ""), (SLOW, 0.5, NATIVE), (ALIKE, 0.5, NATIVE), (SLOW, 1.05, "")],
+)
+def test_what_gains_nothing_is_no_plain_met(best: Trial, native: float | None, hint: str) -> None:
+    shown = result(best=best, native_ratio=native)
+    reason = "by the objective (performance) it is no better than the float model"
+    assert verdict(shown)[0] == "Met, but nothing gained"
+    assert verdict(shown)[1].endswith(f" lost. But {reason}{hint}.")
+    assert last_line(shown).startswith("met, but nothing gained: ")
+    assert last_line(shown).endswith(f"{WROTE}; {reason}{hint}")
+    assert '<h1 class="warn">' in tuning_html(shown)
+    smaller = replace(best, score=0.6)  # by an objective that counts bytes, too
+    assert verdict(result(best=smaller))[0] == "Met"
 
 
 def test_a_gain_is_no_negative_loss() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from octavo.recipe import FLOAT, Kind, Layer, Recipe, Scheme, plan, preset
-from octavo.results.tuning import Trial
+from octavo.results.tuning import LeftOut, Trial
 from octavo.tune.search import Candidate, Strategy
 from octavo.tune.space import Space
 
@@ -65,6 +65,7 @@ class Simulated:
     timings: int = 0
     needs_accuracy: bool = False
     others: Sequence[Space] = ()
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
 
     @property
     def starts(self) -> list[Space]:
@@ -75,6 +76,9 @@ class Simulated:
 
     def appraise(self, candidates: Sequence[Candidate]) -> list[Trial]:
         return [self.trial(0, c.recipe, self.held(c.recipe)) for c in candidates]
+
+    def leave_out(self, candidate: Candidate, why: LeftOut) -> None:
+        self.left_out[candidate.description] = why
 
     def beats(self, a: Trial, b: Trial) -> bool:
         return (a.score or 0.0) < (b.score or 0.0)

@@ -112,6 +112,36 @@ def test_of_equally_simple_ones_the_more_accurate_is_chosen() -> None:
     assert settled(Timed({1: 0.4, 2: 0.401}), trials)[1].index == 2
 
 
+@pytest.mark.parametrize(
+    ("sizes", "times", "index"),
+    [
+        ((30, 24), (0.5, 0.495), 2),  # 0.6 of 2.4 MB
+        ((30, 24), (0.5, 0.505), 2),
+        ((25, 24.5), (0.5, 0.495), 1),
+        ((30, 24), (0.5, 0.6), 1),
+        ((24, 30), (0.5, 0.4), 2),
+    ],
+)
+def test_of_equally_fast_ones_the_smaller_file_is_chosen(
+    sizes: tuple[float, float], times: tuple[float, float], index: int
+) -> None:
+    class Sized(Timed):
+        def compared(self, trials: Sequence[Trial], *args: Any, **more: Any) -> dict[str, Any]:
+            found = super().compared(trials, *args, **more)
+            return {**found, "bytes": [100, *(sizes[one.index - 1] for one in trials)]}
+
+    trials = [trial(1, times[0]), trial(2, times[1], changed=3)]
+    assert settled(Sized({1: times[0], 2: times[1]}), trials)[1].index == index
+
+
+@pytest.mark.parametrize(("slow", "beaten"), [(0.41, True), (0.3, False)])
+def test_who_is_far_behind_is_beaten_however_wide_the_interval(slow: float, beaten: bool) -> None:
+    contest = Contest(Timed({1: slow, 2: 0.24}, within=0.9))  # type: ignore[arg-type]
+    one, other = contest.time([trial(1, slow), trial(2, 0.24)], "")
+    assert contest.beats(other, one) == beaten
+    assert not contest.beats(one, other)
+
+
 def test_noise_beyond_the_differences_chooses_the_simplest() -> None:
     trials = [trial(1, 0.5), trial(2, 0.3, changed=1)]
     assert settled(Timed({1: 0.5, 2: 0.45}, within=0.3), trials)[1].index == 1

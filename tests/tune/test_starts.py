@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from octavo.recipe import Recipe, Scheme, plan, preset
-from octavo.results.tuning import Trial
+from octavo.results.tuning import LeftOut, Trial
 from octavo.tune.auto import Auto, most_evaluations
 from octavo.tune.search import Candidate
 from octavo.tune.space import Space
@@ -28,12 +28,14 @@ class Racing(Simulated):
 
     times: Mapping[Scheme, float]
     slow: float = 0.0  # what a mixture of schemes costs beside
+    sizes: Mapping[Scheme, int] = {}
 
     def trial(self, index: int, recipe: Recipe | None, held: Held, words: str = "") -> Trial:
         found = super().trial(index, recipe, held, words)
         times = [self.times.get(held[n], 0.9) if n in held else 1.0 for n in self.names]
         mixed = self.slow * (len(set(held.values())) > 1)
-        return replace(found, score=sum(times) / COUNT + mixed)
+        size = self.sizes.get(recipe.default, found.bytes) if recipe else found.bytes
+        return replace(found, score=sum(times) / COUNT + mixed, bytes=size)
 
     @property
     def names(self) -> list[str]:
@@ -46,6 +48,7 @@ def race(
     bad: str = "",
     slow: float = 0.0,
     most: int = 2000,
+    sizes: Mapping[str, int] | None = None,
     **more: bool,
 ) -> Outcome:
     """Presets by name: their times, and what each of their layers costs; `bad` layers ten times."""
@@ -58,6 +61,7 @@ def race(
     context = Racing(spaces[0], lost, others=spaces[1:], **more)  # type: ignore[arg-type]
     context.slow = slow
     context.times = {preset(name).default: time for name, time in times.items()}
+    context.sizes = {preset(name).default: size for name, size in (sizes or {}).items()}
     return drive(Auto(), context, most)
 
 
@@ -71,9 +75,31 @@ def test_the_fastest_that_keeps_the_accuracy_is_the_only_trial() -> None:
     assert tried(outcome) == ["int8-per-tensor"]
 
 
-def test_of_equally_fast_ones_the_first_named_is_taken() -> None:
+@pytest.mark.parametrize(
+    ("size", "taken"), [(24, "int8"), (23, "int8-per-tensor"), (18, "int8-per-tensor")]
+)
+def test_of_equally_fast_ones_the_smaller_then_the_first_named_is_taken(
+    size: int, taken: str
+) -> None:
+    """What the scales of channels take makes no file a larger one."""
     times = {"int8": 0.5, "int8-per-tensor": 0.5}
-    assert tried(race(times, dict.fromkeys(times, 1e-5))) == ["int8"]
+    sizes = {"int8": 24.5, "int8-per-tensor": size}
+    outcome = race(times, dict.fromkeys(times, 1e-5), sizes=sizes)  # type: ignore[arg-type]
+    assert tried(outcome) == [taken]
+    left = "int8" if taken != "int8" else "int8-per-tensor"
+    assert outcome.context.left_out == {left: LeftOut.BEHIND}
+
+
+def test_why_one_was_left_out_is_what_decided() -> None:
+    times = {"int8": 0.6, "int8-per-tensor": 0.4, "int8-accurate": 0.7, "float16": 0.8, "int4": 1.3}
+    losses = {"int8-per-tensor": 0.1, "int8": 0.09, "int8-accurate": 1e-5, "float16": 1e-9}
+    outcome = race(times, {**losses, "int4": 1e-5})
+    assert tried(outcome)[:2] == ["int8-per-tensor", "int8-accurate"]
+    assert outcome.context.left_out == {
+        "int8": LeftOut.NO_NEARER,
+        "float16": LeftOut.BEHIND,
+        "int4": LeftOut.NO_GAIN,
+    }
 
 
 @pytest.mark.parametrize("timed", [0, 1, 2])
@@ -92,6 +118,20 @@ def test_where_time_is_short_they_are_tried_as_they_are_named(
     losses = {"int8": 0.1, "int8-block": 0.01, "int8-per-tensor": 1e-5}
     expected = ["int8", "int8-per-tensor"] if timed == 2 else list(times)
     assert tried(race(times, losses))[: len(expected)] == expected
+
+
+def test_of_those_that_had_a_turn_the_fastest_is_tried_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appraise = Racing.appraise
+
+    def short_of_time(context: Racing, candidates: Sequence[Candidate]) -> list[Trial]:
+        *timed, last = appraise(context, candidates)
+        return [*timed, replace(last, score=None)]
+
+    monkeypatch.setattr(Racing, "appraise", short_of_time)
+    times = {"int8": 0.41, "int8-per-tensor": 0.24, "float16": 0.3}
+    assert tried(race(times, dict.fromkeys(times, 1e-5))) == ["int8-per-tensor"]
 
 
 def test_one_that_is_no_faster_than_float_is_not_tried() -> None:

@@ -45,19 +45,20 @@ def _became(one: Trial, evaluated: dict[str, Trial], result: TuneResult) -> str:
         return f"evaluated: trial {trial.index}"
     if one.failed:
         return f"cannot be run: {say.last_of(one.error)}"
-    if _score(one) >= 1 or one.shows_no_difference:
-        return "not evaluated: no better than the float model"
-    met = [t for t in result.timed if t.key in evaluated and evaluated[t.key].meets]
-    for other in met:
-        if _score(one) >= _score(other) or _overlap(one, other):
-            index = evaluated[other.key].index
-            return f"not evaluated: no better than trial {index}, which met"
-    if result.status.stopped:
-        return "not evaluated: the search ended before its turn"
-    return "not evaluated: hardly more exact than one that missed"
+    return f"not evaluated: {_why_not(one, evaluated, result)}"
 
 
-def _overlap(one: Trial, other: Trial) -> bool:
-    if one.time_high is None or other.time_low is None:
-        return False
-    return one.time_high >= other.time_low
+def _why_not(one: Trial, evaluated: dict[str, Trial], result: TuneResult) -> str:
+    """What decided so, as the search said it."""
+    if one.left_out is None:
+        return "the search ended before its turn"
+    if one.left_out is one.left_out.NO_GAIN:
+        return "no better than the float model"
+    if one.left_out is one.left_out.NO_NEARER:
+        return "hardly more exact than one that missed"
+    met = [evaluated[t.key] for t in result.timed if t.key in evaluated]
+    first = min((t for t in met if t.meets), key=lambda t: t.index, default=None)
+    which = "one" if first is None else f"trial {first.index}"
+    if one.score is None:
+        return f"{which}, named before it, met, and there was no time to time both"
+    return f"no better than {which}, which met"

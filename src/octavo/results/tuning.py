@@ -55,6 +55,14 @@ class Status(Enum):
         return self in (Status.TIMED_OUT, Status.INTERRUPTED)
 
 
+class LeftOut(Enum):
+    """Why a whole recipe that was timed or weighed was not evaluated."""
+
+    NO_GAIN = "no gain"  # the float model is as good
+    NO_NEARER = "no nearer"  # its output is hardly nearer than that of one that missed
+    BEHIND = "behind"  # one before it met the criterion
+
+
 class Stop(Enum):
     """Why a search ended."""
 
@@ -78,7 +86,8 @@ class Trial(Data):
     too, the bounds of its 99% interval (None where that is too wide to tell anything). `score` is
     the objective, the less the better. `error` is a traceback; a trial that has one failed, and has
     no accuracy. `seconds` is what the trial took, `elapsed` when it ended, counted from the start
-    of the search (over resumptions).
+    of the search (over resumptions). `left_out` is why a whole recipe was not evaluated (None: it
+    was, or the search ended before its turn).
     """
 
     index: int
@@ -102,6 +111,7 @@ class Trial(Data):
     seconds: float = 0.0
     elapsed: float = 0.0
     error: str = ""
+    left_out: LeftOut | None = None
 
     @property
     def failed(self) -> bool:
@@ -162,6 +172,15 @@ class TuneResult(Result):
     native_ratio: float | None = None
     timed_inputs: str = ""
     version: int = field(default=VERSION)
+
+    @property
+    def gains_nothing(self) -> bool:
+        """Whether the search met the criterion, and no recipe is better by the objective."""
+        best = self.best
+        if not self.status.met or best.score is None:
+            return False
+        timed_alike = best.time_ratio == best.score and best.shows_no_difference
+        return best.score >= 1 or timed_alike
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TuneResult:

@@ -57,7 +57,8 @@ def tuning_page(result: TuneResult) -> Iterator[Part]:
     """How the search ended, what it found, and its trials."""
     yield line(clean(result.model), style="bold")
     heading, sentence = verdict(result)
-    style = "bold green" if result.status.met else "bold yellow"
+    good = result.status.met and not result.gains_nothing
+    style = "bold green" if good else "bold yellow"
     yield line((heading, style), f": {sentence}")
     yield line("")
     yield facts(_facts(result))
@@ -207,6 +208,18 @@ def lost(result: TuneResult, trial: Trial) -> str:
     return f"loss {bound.loss(trial.loss)}" + (f" of at most {bound.text}" if bound.text else "")
 
 
+NO_GAIN = "met, but nothing gained"
+
+
+def _without_gain(result: TuneResult) -> str:
+    """What is not gained, and what would gain."""
+    native, objective = result.native_ratio, clean(result.objective)
+    said = f"by the objective ({objective}) it is no better than the float model"
+    if native is not None and native < 1:
+        said += f"; --target native would be {1 / native:.2f}x as fast"
+    return said
+
+
 def verdict(result: TuneResult) -> tuple[str, str]:
     """How the search ended, in a word and in a sentence."""
     best, criterion = say.recipe(result.best), clean(result.criterion)
@@ -217,6 +230,9 @@ def verdict(result: TuneResult) -> tuple[str, str]:
             sentence += (
                 " No accuracy was measured: agreement with the float model stands in for it."
             )
+        if result.gains_nothing:
+            heading = NO_GAIN.capitalize()
+            sentence += f" But {_without_gain(result)}."
         return heading, sentence
     return heading, f"{_ended(result)} {_nearest(result)} The criterion: {criterion}."
 
@@ -247,7 +263,7 @@ def last_line(result: TuneResult) -> str:
     """The last line that the command prints: status, recipe, accuracy, what was written, and what
     to do where that is not all."""
     best, written = result.best, f"wrote {clean(result.output)}"
-    start = result.status.value
+    start = NO_GAIN if result.gains_nothing else result.status.value
     if result.status.stopped:
         start += f" {_after(result)}"
     if not result.status.met:
@@ -256,6 +272,8 @@ def last_line(result: TuneResult) -> str:
     more = "; --resume continues the search" if result.status.stopped else ""
     if not result.status.met and not more:
         more = f"; {_advice(result)}"
+    if result.gains_nothing:
+        more = f"; {_without_gain(result)}"
     if result.trials and all(trial.failed for trial in result.trials):
         more = "; mend what failed"
     return f"{start}{'' if best.index == 0 else f': {_found(result)}'}; {end}{more}"

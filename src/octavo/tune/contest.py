@@ -2,7 +2,8 @@
 
 A trial that is timed beside the float model alone has a figure good for a table. The best of many
 such figures is too good, because what was lucky comes first. So whoever is to be chosen is timed
-again: all in turns, opened afresh again and again. Where two do not differ, the simpler one wins.
+again: all in turns, opened afresh again and again. Where two do not differ, the smaller file wins,
+and of two as large the simpler recipe.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ ROUGHLY = 0.5
 WIDE = 2.0  # the bounds of an interval beyond which it says nothing
 FAR_BEHIND = 1.5  # times the best score
 FINALISTS = 3  # of many
+
+SMALLER = 0.95
+"""Of another's bytes: less is a smaller file. Scales of channels are some hundredths of it."""
 
 SHARE = 0.1
 """Of a search's time, what its last comparison may take."""
@@ -108,6 +112,7 @@ class Contest:
     def beats(self, a: Trial, b: Trial) -> bool:
         """Whether the objective is better for `a` than for `b`, and that by more than chance.
 
+        Who is far behind is beaten, however wide the interval: `time_many` times it no better.
         By their scores where the two were not timed in turns, or nothing is timed.
         """
         if a.score is None or b.score is None:
@@ -119,6 +124,8 @@ class Contest:
         middle, worst = (self._measuring.score(replace(a, time_ratio=x)) for x in (ratio, high))
         assert middle is not None
         assert worst is not None
+        if middle * FAR_BEHIND <= b.score:
+            return True
         return worst < b.score and middle <= b.score * (1 - SMALLEST)
 
     def settle(self, trials: Sequence[Trial]) -> tuple[list[Trial], Trial | None]:
@@ -157,13 +164,23 @@ class Contest:
         return list(by_key.values()), chosen
 
     def _chosen(self, some: Sequence[Trial]) -> Trial:
-        """The simplest of those that no other beats by more than chance."""
+        """The smallest, then the simplest of those that no other beats by more than chance."""
         left = sorted(some, key=simplicity)
         while True:
             first, *others = left
-            left = [trial for trial in others if self.beats(trial, first)]
+            left = [trial for trial in others if self._precedes(trial, first)]
             if not left:
                 return first
+
+    def _precedes(self, a: Trial, simpler: Trial) -> bool:
+        """Whether `a` is to be chosen rather than a simpler one."""
+        tied = not self.beats(simpler, a)
+        return self.beats(a, simpler) or (tied and is_smaller(a, simpler))
+
+
+def is_smaller(a: Trial, b: Trial) -> bool:
+    """Whether the file of `a` is smaller, by more than what scales take."""
+    return a.bytes is not None and b.bytes is not None and a.bytes <= SMALLER * b.bytes
 
 
 def _score(trial: Trial) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from octavo.errors import brief
 from octavo.recipe import Decision, Recipe
-from octavo.results.tuning import Status, Stop, Trial
+from octavo.results.tuning import LeftOut, Status, Stop, Trial
 from octavo.tune.contest import SECONDS, SHARE, Contest
 from octavo.tune.history import digest
 from octavo.tune.measurements import Measurements, TimeUpError
@@ -240,6 +240,10 @@ class Loop:
             blank = self._contest.time_many(blank)
         return self.measuring.weighed_before(blank)
 
+    def leave_out(self, candidate: Candidate, why: LeftOut) -> None:
+        appraised, key = self.measuring.appraised, self._named(candidate).key
+        appraised[key] = replace(appraised[key], left_out=why)
+
     def beats(self, a: Trial, b: Trial) -> bool:
         return self._contest.beats(a, b)
 
@@ -290,8 +294,8 @@ class Loop:
 def _settled(again: Sequence[Trial], best: Trial) -> str:
     numbers = ", ".join(str(trial.index) for trial in again)
     return (
-        f"trials {numbers} were timed again, in turns: chosen is trial {best.index}, the simplest "
-        "that no other beats by more than chance"
+        f"trials {numbers} were timed again, in turns: chosen is trial {best.index}, which no "
+        "other beats by more than chance; of equally fast ones the smaller file, then the simplest"
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from octavo.results.tuning import Approach, Trial
+from octavo.results.tuning import Approach, LeftOut, Trial
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe
@@ -48,6 +48,9 @@ class SearchContext(Protocol):
     def appraise(self, candidates: Sequence[Candidate]) -> Sequence[Trial]:
         """What the objective says of each, as far as no evaluation is needed for it: `score` is
         None where one is. A candidate that cannot be made has an error."""
+
+    def leave_out(self, candidate: Candidate, why: LeftOut) -> None:
+        """Says in the result why a whole recipe is not evaluated."""
 
     def beats(self, a: Trial, b: Trial) -> bool:
         """Whether the objective is better for `a` by more than chance, of what `appraise` or a

@@ -23,7 +23,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from octavo.core.qparams import QType
-from octavo.results.tuning import Trial
+from octavo.results.tuning import LeftOut, Trial
+from octavo.tune.contest import is_smaller
 from octavo.tune.search import Candidate, SearchContext
 from octavo.tune.space import Space
 from octavo.tune.trial_memory import NEAR
@@ -76,34 +77,43 @@ class _Whole:
             trials = yield candidates
             self.trials = dict(enumerate(trials))
             return
-        for at in self._order(self.context.appraise(candidates)):
+        outlook = self.context.appraise(candidates)
+        order = self._order(outlook)
+        for at, trial in enumerate(outlook):
+            if at not in order and not trial.failed:
+                self.context.leave_out(candidates[at], LeftOut.NO_GAIN)
+        for place, at in enumerate(order):
             if self._hopeless(at):
                 self.hopeless.append(at)
+                self.context.leave_out(candidates[at], LeftOut.NO_NEARER)
                 continue
             (self.trials[at],) = yield [candidates[at]]
             if self.trials[at].meets:
+                for behind in order[place + 1 :]:
+                    self.context.leave_out(candidates[behind], LeftOut.BEHIND)
                 return
 
     def _order(self, outlook: Sequence[Trial]) -> list[int]:
-        """The best first; of those that differ by chance alone the one that is named first.
+        """The best first; of those that differ by chance alone the smallest, then the one that is
+        named first.
 
-        As they are named where there was no time to time them all.
+        Behind them, as they are named, those that there was no time to time.
         """
-        left = [at for at, trial in enumerate(outlook) if not trial.failed]
-        if any(outlook[at].score is None for at in left):
-            return [at for at in left if not self._is_slower(outlook[at])] or left[:1]
-        useful = [at for at in left if self._pays(outlook[at])]
-        left, order = useful or left[:1], []
+        able = [at for at, trial in enumerate(outlook) if not trial.failed]
+        untimed = [at for at in able if outlook[at].score is None]
+        pays = self._is_not_slower if untimed else self._pays
+        left, order = [at for at in able if at not in untimed and pays(outlook[at])], []
         while left:
             leader = min(left, key=lambda at: _score(outlook[at]))
             equal = [at for at in left if not self.context.beats(outlook[leader], outlook[at])]
-            order.append(min([leader, *equal]))
+            equal = [leader, *equal]
+            order.append(min(at for at in equal if not _has_smaller(at, equal, outlook)))
             left.remove(order[-1])
-        return order
+        return [*order, *untimed] or able[:1]
 
-    def _is_slower(self, trial: Trial) -> bool:
-        """Whether the float model is known to be better."""
-        return trial.score is not None and self.context.beats(self.context.baseline, trial)
+    def _is_not_slower(self, trial: Trial) -> bool:
+        """Whether the float model is not known to be better."""
+        return not self.context.beats(self.context.baseline, trial)
 
     def _pays(self, trial: Trial) -> bool:
         """Whether it is better than the float model, by more than chance or by much."""
@@ -150,6 +160,10 @@ class _Whole:
 
     def _nearest(self, places: Sequence[int]) -> int:
         return min(places, key=lambda at: (_or_inf(self.trials[at].loss), at))
+
+
+def _has_smaller(at: int, others: Sequence[int], outlook: Sequence[Trial]) -> bool:
+    return any(is_smaller(outlook[other], outlook[at]) for other in others)
 
 
 def _bits(space: Space) -> int:

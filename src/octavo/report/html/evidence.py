@@ -72,10 +72,14 @@ def measured_sections(
     sizes: tuple[int | None, int | None],
     before_layers: Sequence[Section] = (),
     title: str = "Layers",
+    untimed: str = "Nothing was timed.",
 ) -> Iterator[Section]:
-    """Models beside each other, `before_layers`, errors, layers, their ranges; what there is."""
+    """Models beside each other, `before_layers`, errors, layers, their ranges; what there is.
+
+    `untimed` is what a page says without a benchmark.
+    """
     if evidence is not None:
-        yield _beside_table(evidence, sizes)
+        yield _beside_table(evidence, sizes, untimed)
     yield from before_layers
     found = None if evidence is None else evidence.comparison
     drawn = None if found is None else errors_picture(found)
@@ -115,7 +119,7 @@ class _Model:
     where: str = ""
 
 
-def _beside_table(evidence: Evidence, sizes: tuple[int | None, int | None]) -> Table:
+def _beside_table(evidence: Evidence, sizes: tuple[int | None, int | None], untimed: str) -> Table:
     """One row a model. `sizes` are the bytes of float and quantized model, for want of others."""
     models = list(_models(evidence, sizes))
     rows = [(_named(m, evidence), *cells) for m, cells in zip(models, _rows(models), strict=True)]
@@ -125,7 +129,7 @@ def _beside_table(evidence: Evidence, sizes: tuple[int | None, int | None]) -> T
         "Beside float and ONNX Runtime" if named else "Beside float",
         *filled(_COLUMNS, rows),
         "models",
-        intro=" ".join(_intro(evidence, models)),
+        intro=" ".join(_intro(evidence, models, untimed)),
         how=" ".join(_how(models)),
         remarks=tuple(clean(note) for note in evidence.notes),
     )
@@ -219,7 +223,7 @@ def _agreement(found: Comparison | None) -> Cell:
     return Cell("") if least is None else Cell(share(least), least)
 
 
-def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
+def _intro(evidence: Evidence, models: Sequence[_Model], untimed: str) -> Iterator[str]:
     found, compared = evidence.benchmark, evidence.comparison
     if found is not None and found.models:
         first = found.models[0]
@@ -229,7 +233,7 @@ def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
         on = f" on {clean(found.machine)}" if found.machine else ""
         yield f"Timed for {duration(found.seconds)}{on}{f', {place}' if place else ''}."
     else:
-        yield "Nothing was timed."
+        yield untimed
     if compared is not None:
         runs = count(compared.runs, "run")
         left_out = padding(compared.padding)

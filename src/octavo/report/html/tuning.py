@@ -57,7 +57,7 @@ def _page(result: TuneResult, evidence: Evidence | None) -> Page:
         subject=clean(result.model),
         heading=heading,
         sentence=" ".join(filter(None, (sentence, measured))),
-        good=result.status.met,
+        good=result.status.met and not result.gains_nothing,
         tiles=tuple(_tiles(result, evidence)),
         sections=tuple(_sections(result, evidence)),
         data=page_data(result=result, evidence=evidence),
@@ -108,7 +108,9 @@ def _sections(result: TuneResult, evidence: Evidence | None) -> Iterator[Section
         yield _timed_table(result)
     ranked = [_ranking(result)] if result.ranking else []
     title = "Layers of the best model"
-    yield from measured_sections(result.report, evidence, _sizes(result), ranked, title)
+    searched = result.best.time_ratio is not None
+    untimed = "Times are those of the search." if searched else "Nothing was timed."
+    yield from measured_sections(result.report, evidence, _sizes(result), ranked, title, untimed)
     failed = failed_trials(result)
     if failed is not None:
         yield failed
