@@ -28,11 +28,13 @@ def guesses(model: onnx.ModelProto, **options: Any) -> list[Feed]:
     return list(made_up(parsed, Constants(model.opset_import[0].version), **options))
 
 
-def accepted(model: onnx.ModelProto, most: int = 3) -> list[tuple[int, Feed, list[np.ndarray]]]:
+def accepted(
+    model: onnx.ModelProto, most: int = 3, **options: Any
+) -> list[tuple[int, Feed, list[np.ndarray]]]:
     """The first guesses that ONNX Runtime takes: which, what, and what comes out."""
     session = opened(model)
     found: list[tuple[int, Feed, list[np.ndarray]]] = []
-    for number, feed in enumerate(guesses(model)):
+    for number, feed in enumerate(guesses(model, **options)):
         try:
             found.append((number, feed, session.run(None, feed)))
         except Exception:  # noqa: BLE001 - a wrong guess fails in many ways

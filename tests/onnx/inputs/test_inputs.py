@@ -16,6 +16,7 @@ from octavo.errors import InputDataError
 from octavo.onnx import OnnxTarget, quantize_dynamic
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import MOST_ELEMENTS, made_up, read_inputs
+from octavo.onnx.tuning import inputs as tuning_inputs
 from octavo.recipe import Verification
 from tests.graphs import F32, build, checked, mlp, normal, opened, refused, save, text
 
@@ -242,6 +243,22 @@ GRAPHS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "float[n, c, h, w] x",
         {"k": normal(8, 3, 7, 7), "k2": normal(64, 8, 7, 7), "w": normal(40, 64)},
     ),
+    # A signal of at least 20 rows and 79 columns; a Reshape takes multiples of 105 numbers.
+    "a least size": (
+        """x4 = Unsqueeze (x, axes)
+        h = Conv (x4, k)
+        g = Conv (h, k2)
+        r = Reshape (x, rows)
+        y = MatMul (r, w)""",
+        "float[a, b] x",
+        {
+            "axes": np.array([0, 1]),
+            "k": normal(4, 1, 20, 40),
+            "k2": normal(4, 4, 1, 40),
+            "rows": np.array([-1, 105]),
+            "w": normal(105, 48),
+        },
+    ),
     "unknown rank": ("i = Identity (x) y = MatMul (i, w48)", "float[] x", {}),
     "recurrent": (
         "y = LSTM <hidden_size = 24> (x, W, R)",
@@ -280,6 +297,19 @@ def test_what_cannot_be_guessed_is_said(tmp_path: Path) -> None:
     assert (tmp_path / "out.onnx").exists()
     given = {"a": normal(1, 30), "b": normal(1, 7)}
     assert checked(path, tmp_path, check_inputs=given).status == "passed"
+
+
+def test_sizes_grow_for_a_search_too_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = OnnxTarget(save(model_of("a least size"), tmp_path / "m.onnx"))
+    feeds = target.made_up({}, 0)
+    assert {feed["x"].shape for feed in feeds} == {(105, 105)}
+    assert len(feeds) > 1
+    assert [feed["x"].shape for feed in target.made_up({"x": (21, 105)}, 0)] == [(21, 105)] * 4
+    monkeypatch.setattr(tuning_inputs, "_SECONDS", 0.0)
+    with pytest.raises(InputDataError, match=r"no inputs could be made up .*; give shapes"):
+        target.made_up({}, 0)
 
 
 PUBLIC = (

@@ -278,3 +278,49 @@ def test_masks_are_as_long_as_the_features_beside_them(frames: str, mask: str) -
     model = text(body, inputs, weights={"w": normal(20, 8), "two": np.array([2])})
     number, feed, _ = accepted(model, 1)[0]
     assert number == 0 and feed["mask"].shape == feed["x"].shape[:2] == (1, 96)
+
+
+def strided(rows: int, kernel: int, strides: int = 1) -> onnx.ModelProto:
+    """Rows and columns without a batch, as signals have them, in two convolutions unpadded."""
+    body = f"""x4 = Unsqueeze (x, axes)
+        h = Conv <strides = [1, {strides}]> (x4, k1)
+        g = Relu (h)
+        y = Conv (g, k2)"""
+    weights = {"axes": np.array([0, 1]), "k1": normal(4, 1, rows, kernel)}
+    return text(body, "float[a, b] x", weights={**weights, "k2": normal(4, 4, 1, kernel)})
+
+
+def reshaped(shape: list[int], axes: str) -> onnx.ModelProto:
+    return text("y = Reshape (x, to)", f"float[{axes}] x", weights={"to": np.array(shape)})
+
+
+def joined(axis: int) -> onnx.ModelProto:
+    """Several open axes that have to be equal, under different names."""
+    body = f"s = Add (x, z) h = Conv (s, k) y = Concat <axis = {axis}> (h, h)"
+    return text(body, "float[a, 2, c] x, float[d, 2, e] z", weights={"k": normal(4, 2, 700)})
+
+
+NEEDS = {
+    "rows and columns": (strided(3, 40), (128, 128)),
+    "more rows than a batch": (strided(20, 40), (128, 128)),
+    "strides": (strided(5, 30, 3), (128, 128)),
+    "channels of a picture": (strided(400, 1), (512, 512)),
+    "a multiple of 105": (reshaped([-1, 105], "a, b"), (105, 105)),
+    "a multiple of 7": (reshaped([-1, 7], "a, 3"), (7, 3)),
+    "a multiple of 9 and 11": (reshaped([9, 11, -1], "a"), (27720,)),
+    "a length beyond 512": (joined(2), (1, 2, 840)),
+}
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_sizes_grow_until_the_model_runs(name: str) -> None:
+    model, expected = NEEDS[name]
+    assert accepted(model) == []
+    (_, feed, _), *_ = accepted(model, grows=True)
+    assert {value.shape for value in feed.values()} == {expected}
+
+
+def test_tokens_grow_in_length_and_not_in_number() -> None:
+    shapes = [feed["ids"].shape for feed in guesses(looked_up("batch, seq"), grows=True)]
+    assert {batch for batch, _ in shapes} == {1}
+    assert max(length for _, length in shapes) > 10_000

@@ -119,9 +119,21 @@ class Runs:
         return done
 
     def accepted(self, branch: int = 0) -> Iterator[Accepted]:
-        """Inputs that are made up, fit into the budget, and that the float model takes."""
-        tried, large = list[Feed](), False
-        for feed in made_up(self.model, Constants(opset_of(self.model)), branch=branch):
+        """Inputs that are made up, fit into the budget, and that the float model takes.
+
+        Their sizes grow, in a time of their own, where it takes none of those that are likely.
+        """
+        taken = None
+        for taken in self._accepted(branch, grows=False):
+            yield taken
+        if taken is None and branch == 0:
+            self.clock = Clock()
+            yield from self._accepted(branch, grows=True)
+
+    def _accepted(self, branch: int, grows: bool) -> Iterator[Accepted]:
+        tried, large = list[Feed](), grows and bool(self.refused)  # the likely ones say why
+        constants = Constants(opset_of(self.model))
+        for feed in made_up(self.model, constants, branch=branch, grows=grows):
             if self.clock.left <= 0:
                 self.refused = self.refused or "the time for it was over"
                 return
@@ -129,6 +141,8 @@ class Runs:
                 continue  # nothing was left to guess
             tried.append(feed)
             needed = self._memory.most(feed)
+            if needed > MOST_RUN_BYTES and grows:
+                continue
             if needed > MOST_RUN_BYTES:
                 self.refused = f"a run needs about {needed / 1e9:.1f} GB"
                 large = True

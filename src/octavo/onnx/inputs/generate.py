@@ -13,15 +13,16 @@ import onnx_ir as ir
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs.axes import Axis, InputLayout, layouts_of
 from octavo.onnx.inputs.classify import kinds_of
-from octavo.onnx.inputs.dataflow import Dataflow
+from octavo.onnx.inputs.dataflow import Dataflow, input_at
 from octavo.onnx.inputs.given import Feed, FixedShapes, required_inputs
 from octavo.onnx.inputs.roles import Role
-from octavo.onnx.inputs.sizes import GUESSES, Sizes, Suggested, is_of_rows
+from octavo.onnx.inputs.sizes import GUESSES, Sizes, Suggested, grown, is_of_rows
 from octavo.onnx.inputs.strides import Strides, pictures, strides_of
 from octavo.onnx.inputs.values import Setting, choices, draw_values
 from octavo.onnx.read import map_types
 
 MOST_ELEMENTS = 2**21  # of all inputs of a guess with open dimensions
+MOST_GROWN = 2**18  # of those whose sizes grow: one that is too short fails at once
 _OF_A_SEQUENCE = 2  # tensors
 _MOST_OF_A_SHAPE = 2  # guesses of equal shapes: the second one's rows are short
 
@@ -32,6 +33,8 @@ def made_up(
     seed: int | Sequence[int] = 0,
     fixed: FixedShapes | None = None,
     branch: int = 0,
+    *,
+    grows: bool = False,
 ) -> Iterator[Feed]:
     """Guesses at inputs that the model accepts, the likeliest first; shapes follow no seed.
 
@@ -40,6 +43,9 @@ def made_up(
     the layer's weight has. What is `fixed` has the same size in all guesses. Another `branch`
     (below `branches`) may lead through other branches: inputs that choose one take another of the
     numbers that they are compared with, or none of them.
+
+    Where it `grows`, the guesses are those to make when none of the others was taken: convolutions
+    without padding need a least size, and a Reshape a multiple of some number.
     """
     required = [v for v in required_inputs(model.graph) if v.name]
     inputs = [v for v in required if map_types.map_type(v) is None]
@@ -49,12 +55,16 @@ def made_up(
     seen: dict[tuple[tuple[int, ...], ...], int] = {}
     suggested, of_rows = _suggested(layouts, model.graph, flow), is_of_rows(layouts)
     known: Mapping[str, int] = fixed.symbols if fixed else {}
-    for number, guess in enumerate(GUESSES):
-        sizes = Sizes(guess, number, known, suggested, of_rows)
+    guesses, most = GUESSES, MOST_ELEMENTS
+    if grows:
+        of_ids = any(layout.kind.role is Role.IDS for layout in layouts)
+        guesses, most = tuple(grown(_named_sizes(model.graph, flow), of_ids=of_ids)), MOST_GROWN
+    for number, guess in enumerate(guesses):
+        sizes = Sizes(guess, number, known, suggested, of_rows and not grows)
         shapes = _shapes(layouts, sizes, fixed)
         key = tuple(shapes.values())
         elements = [math.prod(shape) for shape in key]
-        if 0 in elements or (len(sizes.known) > len(known) and sum(elements) > MOST_ELEMENTS):
+        if 0 in elements or (len(sizes.known) > len(known) and sum(elements) > most):
             continue  # an empty input shows nothing, and ONNX Runtime's LSTM dies of it
         times = seen.get(key, 0)
         seen[key] = times + 1
@@ -90,6 +100,19 @@ def branches(model: ir.Model, constants: Constants) -> int:
     modes = [v for v in required_inputs(model.graph) if v.name and kinds[v.name].role is Role.MODE]
     found = [choices(kinds[v.name or ""], v.dtype.numpy()) for v in modes if v.dtype is not None]
     return max(map(len, found), default=1)
+
+
+def _named_sizes(graph: ir.Graph, flow: Dataflow) -> Iterator[int]:
+    """Numbers that a Reshape asks for, and what they are of each channel before it."""
+    channels: set[int] = set()
+    for node in graph:
+        if node.op_type == "Conv":
+            weight = flow.sizes(input_at(node, 1))
+            channels.update((weight or ())[:1])
+        elif node.op_type == "Reshape":
+            for number in flow.numbers(input_at(node, 1)) or ():
+                yield int(number)
+                yield from (int(number) // n for n in channels if n > 1 and number % n == 0)
 
 
 def _suggested(layouts: Sequence[InputLayout], graph: ir.Graph, flow: Dataflow) -> Suggested:

@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from octavo.onnx.inputs.axes import Axis, InputLayout
@@ -27,7 +27,8 @@ _LAST_SAMPLES = (512, 512, 1024, 4096, 4000, 48000, 1536, 256, 160000, 80000, 48
 
 @dataclass(frozen=True)
 class Guess:
-    """Sizes by what an axis counts. `picture` is a number among those that the graph suggests.
+    """Sizes by what an axis counts. `picture` is a number among those that the graph suggests,
+    below 0 the size of any other axis.
 
     Axes that have different names get different sizes where `differ`. Exporters name axes that have
     to be equal by different names too, so that this is tried one time and not the other.
@@ -55,6 +56,22 @@ GUESSES = (
     ),
     *(Guess(n, n, n, n, n, 0, n) for n in (8, 3, 16, 2, 1)),
 )
+
+
+_GROWN = (32, 64, 128, 256, 512, 840, 1024, 2520, 4096, 16384, 27720, 65536)
+"""Sizes of open axes where no guess was taken. Some are multiples of all numbers up to 8 or 12."""
+_MOST_NAMED = 8  # sizes of which the graph speaks
+
+
+def grown(named: Iterable[int], *, of_ids: bool) -> list[Guess]:
+    """Guesses of growing sizes, `named` ones first among those as large: all axes are as long as
+    each other, since what exporters call a batch may be time, and then all but the batch.
+
+    The batch of tokens `of_ids` is one, and grows no more.
+    """
+    sizes = sorted({*_GROWN, *[n for n in sorted({*named}) if n > 1][:_MOST_NAMED]})
+    alike = [Guess(n, n, n, n, n, -1, n) for n in sizes if not of_ids]
+    return alike + [Guess(1, n, n, n, n, -1, n) for n in sizes]
 
 
 def is_of_rows(layouts: Sequence[InputLayout]) -> bool:
@@ -121,7 +138,7 @@ class Sizes:
     def _size(self, axis: Axis) -> int:
         guess = self._guess
         if axis in (Axis.HEIGHT, Axis.WIDTH):
-            if not self._pictures:
+            if not self._pictures or guess.picture < 0:
                 return guess.other
             return self._pictures[guess.picture % len(self._pictures)][axis is Axis.WIDTH]
         return {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from octavo.onnx.inputs import Feed, FixedShapes, made_up
 from octavo.onnx.read.load import Source
 
 FEEDS = 4
+_SECONDS = 30.0
+"""In which sizes grow until the model runs."""
 
 
 def random_feeds(
@@ -52,6 +56,7 @@ class _Guesses:
     def __init__(self, source: Source, runner: Any, seed: int) -> None:
         self._model, self._runner, self._seed = source.model, runner, seed
         self._constants = Constants(opset_of(source.model))
+        self._grows = False
         self.reason = "all that came to mind are empty or too large"
 
     def feed(self, shapes: Shapes) -> Feed | None:
@@ -60,9 +65,19 @@ class _Guesses:
         return None if found is None else found[1]
 
     def first(self, shapes: Shapes) -> tuple[int, Feed] | None:
-        """The same with the guess's number."""
+        """The same with the guess's number. Sizes grow where it takes none of the likely ones."""
+        found = self._first(shapes, math.inf)
+        if found is None:
+            self._grows, reason = True, self.reason
+            found = self._first(shapes, perf_counter() + _SECONDS)
+            self._grows, self.reason = found is not None, reason
+        return found
+
+    def _first(self, shapes: Shapes, end: float) -> tuple[int, Feed] | None:
         tried = []
         for index, feed in enumerate(self._made_up(shapes, 0)):
+            if perf_counter() > end:
+                return None
             form = {name: np.shape(array) for name, array in feed.items()}
             if form in tried:  # nothing was left to guess
                 continue
@@ -80,7 +95,8 @@ class _Guesses:
 
     def _made_up(self, shapes: Shapes, number: int) -> Iterator[Feed]:
         fixed = FixedShapes.of(shapes, self._model.graph)
-        return made_up(self._model, self._constants, (self._seed, number), fixed)
+        seed = (self._seed, number)
+        return made_up(self._model, self._constants, seed, fixed, grows=self._grows)
 
 
 def _distinct(runner: Any, feeds: Sequence[Feed]) -> list[Feed]:
