@@ -37,6 +37,7 @@ from octavo.torch.reports import (
     earlier_reports,
     make_report,
     model_bytes,
+    positions_note,
     vectors_note,
 )
 from octavo.torch.samples import Told, measured_mix, use_samples
@@ -156,6 +157,7 @@ def run_converter(
     model.eval()
     attention = AttentionType.stated(said)
     notes = [*notes, *told(), *converter.notes, *fused(model, attention), *vectors_note(model)]
+    notes += positions_note(model)
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start, unchecked)
     for prefix, one in earlier.items():

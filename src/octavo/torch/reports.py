@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
+from inspect import signature
 from time import perf_counter
 from typing import Any
 
@@ -130,6 +131,20 @@ def vectors_note(model: nn.Module) -> list[str]:
     held = vectors(model)
     words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
+
+
+POSITIONS = (
+    "give position_ids, as generate does, with a batch that is padded on the left: without them "
+    "most decoders count the padding, and the same tokens are rounded otherwise"
+)
+
+
+def positions_note(model: nn.Module) -> list[str]:
+    """Say when a decoder needs position ids; nothing of a model that is none, or takes none."""
+    generates = getattr(model, "can_generate", None)
+    if not callable(generates) or not generates():
+        return []
+    return [POSITIONS] if "position_ids" in signature(model.forward).parameters else []
 
 
 def model_bytes(model: nn.Module) -> int:

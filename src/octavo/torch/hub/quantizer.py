@@ -128,10 +128,11 @@ class OctavoQuantizer(HfQuantizer):
             raise self._failure
         attention = AttentionType.stated(self.quantization_config.recipe.to_dict())
         if self._streamed is not None:
-            from octavo.torch.reports import vectors_note
+            from octavo.torch.reports import positions_note, vectors_note
 
             report = self._streamed.finish()
-            notes = (*fused(model, attention), *vectors_note(model))
+            said = (*vectors_note(model), *positions_note(model))
+            notes = (*fused(model, attention), *said)
             model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
