@@ -10,6 +10,7 @@ import pytest
 
 from tests import everything
 from tests.native.building import NOT_RUN, have_tools
+from tests.planted.check import FAULTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,3 +66,9 @@ def test_every_target_of_another_system_is_a_part_of_it() -> None:
 def test_tools_that_are_there_are_not_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert have_tools("x", "nothing", {"python3": "python3"})
     assert capsys.readouterr().out == ""
+
+
+def test_every_planted_fault_has_its_place() -> None:
+    """A place that was changed takes its fault along, or `make planted` ends there."""
+    lost = [f.name for f in FAULTS if (ROOT / f.path).read_text().count(f.before) != 1]
+    assert FAULTS and lost == []

@@ -199,6 +199,7 @@ def test_what_gains_nothing_is_no_plain_met(best: Trial, native: float | None, h
     assert '<h1 class="warn">' in tuning_html(shown)
     smaller = replace(best, score=0.6)  # by an objective that counts bytes, too
     assert verdict(result(best=smaller))[0] == "Met"
+    assert verdict(result(best=best, objective="accuracy"))[0] == "Met"  # which loses some
 
 
 def test_a_gain_is_no_negative_loss() -> None:

@@ -175,10 +175,15 @@ class TuneResult(Result):
 
     @property
     def gains_nothing(self) -> bool:
-        """Whether the search met the criterion, and no recipe is better by the objective."""
+        """Whether the search met the criterion, and no recipe is better by the objective.
+
+        Of accuracy any recipe may lose some: there the float model itself gains nothing.
+        """
         best = self.best
         if not self.status.met or best.score is None:
             return False
+        if "accuracy" in self.objective:
+            return best.index == 0
         timed_alike = best.time_ratio == best.score and best.shows_no_difference
         return best.score >= 1 or timed_alike
 

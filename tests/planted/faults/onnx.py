@@ -55,8 +55,8 @@ FAULTS = (
     Fault(
         "a-users-rule-for-a-small-head-is-overruled",
         "src/octavo/onnx/plan/selection.py",
-        "by_user = decision.origin is Origin.USER or _asked_for(layer, request)",
-        "by_user = _asked_for(layer, request)",
+        "by_user = decision.origin is Origin.USER or asked_for(layer, request)",
+        "by_user = asked_for(layer, request)",
         ("tests/onnx/plan/test_defaults.py", "tests/onnx/plan/test_options.py"),
     ),
     Fault(
