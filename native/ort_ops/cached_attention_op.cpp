@@ -78,7 +78,7 @@ void CachedAttentionOp::run(Call& call) const {
     return call.output_if_wanted(index, {dim(p.batch), dim(form_.kv_heads), dim(p.present_rows), dim(depth)});
   };
   float *keys = present(1, p.depth), *values = present(2, p.value_depth);
-  if (p.batch == 0 || p.rows == 0) return;
+  if (p.batch == 0) return;
   // Rows that do not fit, and presents that nobody reads, are made in memory of our own.
   const bool fits = p.fits();
   const std::size_t rows = fits ? p.present_rows : *std::max_element(p.before.begin(), p.before.end()) + p.rows;
@@ -92,12 +92,12 @@ void CachedAttentionOp::run(Call& call) const {
   const Cache cache{fits && keys ? keys : own(at_k), fits && values ? values : own(at_v), rows};
   const int threads = call.threads();
   append(p, cache, threads);
-  if (p.cos) {
+  if (p.cos && p.rows > 0) {
     const std::size_t head = rows * p.depth;
     turn(p, p.k, p.k_width, form_.kv_heads, {form_.kv_heads * head, p.depth, head}, p.depth, cache.keys, threads);
     turn(p, p.q, p.q_width, form_.heads, {p.rows * q_width, q_width, p.depth}, 0, own(at_q), threads);
   }
-  attend(p, cache, p.cos ? own(at_q) : p.q, p.cos ? q_width : p.q_width, out, threads);
+  if (p.rows > 0) attend(p, cache, p.cos ? own(at_q) : p.q, p.cos ? q_width : p.q_width, out, threads);
   if (fits) return;
   keep_last(p, form_.kv_heads, p.depth, cache.keys, rows, keys);
   keep_last(p, form_.kv_heads, p.value_depth, cache.values, rows, values);

@@ -22,6 +22,7 @@ from octavo.graph.analysis.attention_scores import ABSORBS, NotTakenError
 from octavo.graph.analysis.attention_search import AttentionSearch, heads_of
 from octavo.graph.analysis.element_types import element_type, is_float32
 from octavo.graph.analysis.heads import is_standard
+from octavo.graph.analysis.kept_axes import same_size
 from octavo.graph.context import Context
 from octavo.graph.rewrite.attention import FUSED, put_attention
 from octavo.ir import MS
@@ -166,6 +167,9 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
     if padding is not None and search.ranks(padding) != 2:
         raise LeftError("its mask is not [batch, keys]")
     causal = bool(read_integer(node, "unidirectional", 0))
+    if causal and not same_size(query, 1, key, 1, c.constants):
+        # ONNX Runtime hides none from the last query, as it does where both are as many.
+        raise LeftError("its queries and new keys are not known to be as many")
     fill = read_number(node, "mask_filter_value") or -10000.0
     if padding is not None and causal and fill <= ABSORBS:
         raise LeftError("it hides padding as it does keys that come too late")
