@@ -69,6 +69,10 @@ def written(attributes: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in attributes.items())
 
 
+ALIKE = dict.fromkeys("qkv", f"float[B, S, {WIDTH}]")
+"""Where keys are known to be as many as queries."""
+
+
 def check(
     body: str,
     feeds: dict[str, Array],
@@ -126,7 +130,7 @@ def test_a_past_of_the_standard_operator(tmp_path: Path, causal: int) -> None:
     stated = written({"q_num_heads": H, "kv_num_heads": H, "is_causal": causal})
     body = f"o, now_k, now_v = Attention <{stated}> (q, k, v, , past_k, past_v)"
     feeds = queries_keys_values(keys=S) | PAST
-    check(body, feeds, tmp_path, outputs=("now_k", "now_v"), opset=23)
+    check(body, feeds, tmp_path, inputs=ALIKE, outputs=("now_k", "now_v"), opset=23)
 
 
 def test_a_first_step_hands_keys_on(tmp_path: Path) -> None:
@@ -137,8 +141,6 @@ def test_a_first_step_hands_keys_on(tmp_path: Path) -> None:
 
 KEYS = np.ones((B, T), np.int32)
 KEYS[1, 5:] = 0
-ALIKE = dict.fromkeys("qkv", f"float[B, S, {WIDTH}]")
-"""Where keys are known to be as many as queries."""
 MULTI_HEAD: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
     "plain": ("q, k, v", {}, {}),
     "scale": ("q, k, v", {"scale": 0.3}, {}),
@@ -222,6 +224,13 @@ LEFT: dict[str, tuple[str, dict[str, Array], str, int]] = {
         queries_keys_values(keys=T) | PAST,
         "its queries and new keys are not known to be as many",
         17,
+    ),
+    "standard-causal-of-other-lengths-with-a-past": (
+        f"""o, now_k, now_v = Attention <q_num_heads = {H}, kv_num_heads = {H}, is_causal = 1>
+            (q, k, v, , past_k, past_v)""",
+        queries_keys_values(keys=T) | PAST,
+        "its queries and new keys are not known to be as many",
+        23,
     ),
     "scores": (
         f"o, a, b, scores = Attention <q_num_heads = {H}, kv_num_heads = {H}> (q, k, v)",

@@ -138,6 +138,8 @@ def _standard(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
         raise LeftError("it has a window that is not causal")
     _check_mask(mask, c)
     _check_axes((query, key, value), bool(q_heads), search)
+    if causal and past_k is not None:
+        _check_lengths(query, key, 1 if q_heads else 2, c)
     keys, values, presents = _with_past(node, (key, value), (past_k, past_v), kv_heads, c)
     q, k, v = _operands(query, keys, values, q_heads, kv_heads, bool(presents), search)
     named = Named(
@@ -167,9 +169,8 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
     if padding is not None and search.ranks(padding) != 2:
         raise LeftError("its mask is not [batch, keys]")
     causal = bool(read_integer(node, "unidirectional", 0))
-    if causal and not same_size(query, 1, key, 1, c.constants):
-        # ONNX Runtime hides none from the last query, as it does where both are as many.
-        raise LeftError("its queries and new keys are not known to be as many")
+    if causal:
+        _check_lengths(query, key, 1, c)
     fill = read_number(node, "mask_filter_value") or -10000.0
     if padding is not None and causal and fill <= ABSORBS:
         raise LeftError("it hides padding as it does keys that come too late")
@@ -194,6 +195,13 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
         both = [filled] if added is None else [filled, added]
         named.bias = both[0] if len(both) == 1 else c.emitter.op("Add", both, out="bias_of_keys")
     return named
+
+
+def _check_lengths(query: ir.Value | None, key: ir.Value | None, axis: int, c: Context) -> None:
+    """Where they differ, ONNX Runtime hides no key from the last query."""
+    known = query is not None and key is not None
+    if not known or not same_size(query, axis, key, axis, c.constants):
+        raise LeftError("its queries and new keys are not known to be as many")
 
 
 def _check_axes(values: Sequence[ir.Value | None], rows: bool, search: AttentionSearch) -> None:
