@@ -71,7 +71,7 @@ def duration(seconds: float) -> str:
     """`31 ms`, `1.2 s`, `2 min 5 s`."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
+    if seconds < 59.95 or not math.isfinite(seconds):  # a damaged file may say so
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"

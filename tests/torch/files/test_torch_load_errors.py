@@ -110,18 +110,22 @@ def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda said: said.pop("format"), "KeyError('format')"),
+        (lambda said: said.pop("format"), "KeyError: 'format'"),
         (lambda said: said.pop("layers"), "'layers'"),
-        (lambda said: said.update(version=None), "version is NoneType"),
+        (lambda said: said.update(version=None), "version: needs text, not None"),
         (lambda said: said.update(unknown=1), "'unknown'"),
         (lambda said: said["report"].pop("layers"), "report: KeyError('layers')"),
         (lambda said: said.update(tensors={"norm.bias": "no.where"}), "no tensor 'no.where'"),
         (lambda said: said.update(strides={"norm.bias": [2]}), "'norm.bias' has strides [2]"),
-        (lambda said: said.update(strides={"norm.bias": "ab"}), "'norm.bias' has strides 'ab'"),
+        (
+            lambda said: said.update(strides={"norm.bias": "ab"}),
+            "strides.norm.bias: needs a list, not 'ab'",
+        ),
         (lambda said: said.update(strides={"norm.bias": [0]}), "'norm.bias' has strides [0]"),
         (lambda said: said.update(strides={"norm.bias": [1, 1]}), "has strides [1, 1]"),
-        (lambda said: said.update(frozen=[["x"]]), "['x'] is no name"),
-        (lambda said: said["layers"].update(query=3), "layers: 'query' is 3"),
+        (lambda said: said.update(frozen=[["x"]]), "frozen[0]: needs text, not ['x']"),
+        (lambda said: said["layers"].update(query=3), "layers.query: needs a mapping, not 3"),
+        (lambda said: said["layers"]["query"].update({"class": []}), "layers: 'query' is {'class'"),
         (lambda said: said["layers"]["query"].pop("class"), "layers: 'query' is {'config'"),
     ],
 )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 
 import octavo
-from octavo.errors import ModelError, did_you_mean, listed
+from octavo.core.data import fitted, from_plain
+from octavo.errors import ModelError, did_you_mean, listed, typed
 from octavo.recipe import Report
 from octavo.torch.files.tensors import is_dense
 from octavo.torch.layers.base import QuantizedModule
@@ -81,22 +83,15 @@ def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
                 f"Octavo {octavo.__version__}, which reads up to {FORMAT}: "
                 "install the one that wrote it"
             )
-        made = Manifest(**data)
+        return from_plain(Manifest, data)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _damaged(path, repr(error)) from None
-    for entry in fields(made):
-        kinds = {"s": str, "d": dict, "l": list}
-        kind = kinds[str(entry.type)[0]]
-        value = getattr(made, entry.name)
-        if not isinstance(value, kind) and not (value is None and "None" in str(entry.type)):
-            raise _damaged(path, f"{entry.name} is {type(value).__name__}")
-    return made
+        raise _damaged(path, typed(error)) from None
 
 
 def check_tensors(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) -> None:
     """Raises ModelError where the manifest speaks of tensors that the file has not."""
     for name in (*manifest.tensors.values(), *manifest.strides):
-        if not isinstance(name, str) or name not in stored:
+        if name not in stored:
             raise _damaged(path, f"there is no tensor {name!r}")
     for name, strides in manifest.strides.items():
         try:
@@ -105,9 +100,6 @@ def check_tensors(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) 
             made = None
         if made is None or not is_dense(made):
             raise _damaged(path, f"{name!r} has strides {strides!r}")
-    for name in (*manifest.modules.values(), *manifest.attributes, *manifest.frozen):
-        if not isinstance(name, str):
-            raise _damaged(path, f"{name!r} is no name")
 
 
 def _damaged(path: Path, what: str) -> ModelError:
@@ -122,24 +114,38 @@ def make_layer(
 ) -> QuantizedModule:
     """The empty layer that an entry of `layers` describes. Raises ModelError."""
     try:
-        kind, config = entry["class"], dict(entry["config"])
+        kind, config = fitted(str, entry["class"], "class"), dict(entry["config"])
     except (TypeError, KeyError, ValueError):
         raise _damaged(path, f"layers: {name!r} is {entry!r}") from None
     if kind not in known:
         raise ModelError(
             f"{path}: {name or 'the model'} is a {kind!r}, a layer that this Octavo "
-            f"({octavo.__version__}) does not have.{did_you_mean(str(kind), known)}"
+            f"({octavo.__version__}) does not have.{did_you_mean(kind, known)}"
         )
     try:
-        made = known[kind](**config)
+        hints = _arguments(known[kind])  # type: ignore[arg-type]
+        made = known[kind](**{key: fitted(hints.get(key), v, key) for key, v in config.items()})
         if "dtype" in entry:
             made.cast(_FLOATS[entry["dtype"]])
         return made
-    except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
+    except (*_REFUSALS, AttributeError, LookupError) as error:
         raise ModelError(
             f"{path} is damaged: {name or 'the model'} cannot be a {kind} of {config} ({error}); "
             "copy it again, or save the model anew"
         ) from None
+
+
+_REFUSALS = (TypeError, ValueError, RuntimeError, ArithmeticError)  # of sizes that cannot be
+
+
+@cache
+def _arguments(kind: Any) -> dict[str, Any]:
+    """The types of what makes a layer, those of its bases' arguments too."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, QuantizedModule) and "__init__" in vars(base):
+            found |= get_type_hints(base.__init__)
+    return found
 
 
 def report_data(report: Report) -> dict[str, Any]:

@@ -121,8 +121,8 @@ def _contents(path: Path, mapped: mmap.mmap) -> tuple[dict[str, str], list[_Entr
         raise _cut(path, start, len(mapped))
     header = _header(path, mapped[8:start])
     metadata = header.pop(_METADATA, {})
-    if not isinstance(metadata, dict):
-        raise _damaged(path, f"{_METADATA} is no mapping")
+    if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
+        raise _damaged(path, f"{_METADATA} is no mapping of names to texts")
     entries = [(name, *_entry(path, name, entry)) for name, entry in header.items()]
     end = start + _contiguous(path, entries)
     if end > len(mapped):
@@ -188,12 +188,14 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[torch.dtype, tuple[int, .
     try:
         code, shape = entry["dtype"], tuple(entry["shape"])
         first, last = entry["data_offsets"]
-        sizes_are_whole = all(type(n) is int and n >= 0 for n in (*shape, first, last))
+        numbers = (*shape, first, last)
+        sizes_are_whole = all(type(n) is int and n >= 0 for n in numbers)
+        sizes_are_whole &= type(entry["shape"]) is list
     except (TypeError, KeyError, ValueError):
         sizes_are_whole = False
     if not sizes_are_whole:
         raise _damaged(path, f"the header's entry for {name!r} is {entry!r}")
-    if code not in _DTYPES:
+    if not isinstance(code, str) or code not in _DTYPES:
         raise ModelError(
             f"{path}: {name!r} has dtype {code!r}; known are {', '.join(_DTYPES)}; {_WRITTEN_BY}"
         )

@@ -27,6 +27,7 @@ from octavo.torch.memory import array, float32_copy, optional, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer
 
 Call = Callable[[Tensor], Tensor]
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 _KERNELS: dict[int, Any] = {1: Conv1d, 2: Conv2d}
 
 
@@ -64,10 +65,13 @@ class _QuantizedConv(QuantizedModule):
         self.dilation, self.has_bias = tuple(dilation), has_bias
         self.padding_mode = padding_mode
         before, after = _pads(self.padding, self.kernel_size, self.dilation)
+        Window.of(self.AXES, self.stride, (*before, *after), self.dilation)  # raises ValueError
         ends = zip(reversed(before), reversed(after), strict=True)
         self._around = [n for pair in ends for n in pair]  # as functional.pad has it
         self._pads = (*before, *after) if padding_mode == "zeros" else (0,) * 2 * len(before)
         self._shape = (out_channels, in_channels // groups, *self.kernel_size)
+        if len(self._shape) != self.AXES + 2 or padding_mode not in _PADDING_MODES:
+            raise ValueError(f"kernel_size: {kernel_size}; padding_mode: {padding_mode!r}")
         self._hold(
             packed=torch.zeros(filter_bytes(self._shape, groups), dtype=torch.uint8),
             scale=torch.ones(out_channels),

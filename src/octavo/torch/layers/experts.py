@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.kernels import GroupedWeight, WeightFormat, packed_bytes, unpack
+from octavo.core.kernels.packing import checked_group
 from octavo.errors import NotTrainableError
 from octavo.recipe import Kind
 from octavo.torch import ops
@@ -76,7 +77,8 @@ class QuantizedExperts(GroupedModule):
         self.in_features, self.inner_features = in_features, inner_features
         self.out_features = out_features
         self.form, self.activation, self.limit, self.alpha = form, activation, limit, alpha
-        self.group, self.format = group, WeightFormat.parse(format).value
+        self.format = WeightFormat.parse(format).value
+        self.group = checked_group(group, self._format)
         for part, (n, k) in self._sizes().items():
             bias = torch.zeros(num_experts, n) if has_bias else None
             size = num_experts, packed_bytes(n, k, self._format)

@@ -16,6 +16,7 @@ from octavo.core.kernels import (
     packed_bytes,
     unpack,
 )
+from octavo.core.kernels.packing import checked_group
 from octavo.core.linear import Linear as Kernel
 from octavo.core.linear import call_linear, use_torch
 from octavo.core.sources import Read
@@ -76,8 +77,9 @@ class QuantizedLinear(GroupedModule):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.has_bias, self.affine, self.group = has_bias, affine, group
+        self.has_bias, self.affine = has_bias, affine
         self.format = WeightFormat.parse(format).value
+        self.group = checked_group(group, self._format)
         n = out_features
         self._hold(
             packed=self._blank(packed_bytes(n, in_features, self._format), torch.uint8),
