@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import onnx_ir as ir
 
-from octavo.ir.operator import Operator, Packer, Written, attribute
+from octavo.ir.operator import Operator, Packer, Written, attribute, given_inputs
 
 AS_IT_IS, REST, SIZE_OF_Q = 0, -1, -2
 """Elements of `shape`, beside numbers: the size that there is, what is left, the size of Q."""
@@ -84,6 +84,7 @@ class Attention(Operator):
     """It holds no weights. `heads` are those of what lies as rows; 0 where nothing does."""
 
     OPS: ClassVar[tuple[str, ...]] = ("Attention",)
+    LEAST: ClassVar[int] = 3
 
     q: ir.Value
     k: ir.Value
@@ -137,8 +138,9 @@ class Attention(Operator):
     @classmethod
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Attention:
         q, k, v, *rest = inputs
-        given = attribute(node, "given").split() if "given" in node.attributes else ["bias"]
-        added = dict(zip(given, rest, strict=False))
+        added = dict(zip(["bias"], rest, strict=False))
+        if "given" in node.attributes:
+            added = given_inputs(node, rest, ADDED)
         held = {name: attribute(node, name) for name in FLAGS if name in node.attributes}
         types = {"causal": Causal, "window": int, "hidden": Hidden, "guard": Guard}
         more = {name: types.get(name, bool)(number) for name, number in held.items()}
@@ -170,6 +172,7 @@ class MatMul(Operator):
     """`a` and `b` are float32 of rank 2 or more; their leading dimensions broadcast."""
 
     OPS: ClassVar[tuple[str, ...]] = ("MatMul",)
+    LEAST: ClassVar[int] = 2
 
     a: ir.Value
     b: ir.Value

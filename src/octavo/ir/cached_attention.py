@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from octavo.ir.operator import Operator, Packer, Written, attribute
+from octavo.ir.operator import Operator, Packer, Written, attribute, given_inputs
 
 OPTIONAL = (
     "key",
@@ -41,6 +41,7 @@ class CachedAttention(Operator):
     """It holds no weights. Query head h reads head h // (heads / kv_heads) of keys and values."""
 
     OPS: ClassVar[tuple[str, ...]] = ("CachedAttention",)
+    LEAST: ClassVar[int] = 3
 
     q: ir.Value
     lengths: ir.Value
@@ -85,7 +86,7 @@ class CachedAttention(Operator):
     @classmethod
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> CachedAttention:
         q, lengths, total, *rest = inputs
-        given = dict(zip(attribute(node, "given").split(), rest, strict=True))
+        given = given_inputs(node, rest, OPTIONAL)
         names = ("heads", "kv_heads", "scale", "softcap", "window")
         return cls(
             q=q,

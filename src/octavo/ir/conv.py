@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.convolution import pack_filters, unpack_filters
-from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
+from octavo.core.convolution import filter_bytes, pack_filters, unpack_filters
+from octavo.ir.operator import Operator, Packer, Written, attribute, damaged, stored_array
 from octavo.ir.weight import Weight, WeightIntegers
 
 WINDOW = ("strides", "dilations", "pads", "auto_pad")
@@ -33,6 +33,7 @@ class Conv(Operator):
     """
 
     OPS: ClassVar[tuple[str, ...]] = ("Conv",)
+    LEAST: ClassVar[int] = 4
 
     x: ir.Value
     weight: Weight
@@ -82,17 +83,19 @@ class Conv(Operator):
 
     @classmethod
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Conv:
-        x, w, scale, bias = inputs
-        group = attribute(node, "group")
-        shape = (
-            attribute(node, "M"),
-            attribute(node, "C") // group,
-            *attribute(node, "kernel_shape"),
-        )
+        x, w, scale, bias = inputs[:4]
+        group, outputs = attribute(node, "group"), attribute(node, "M")
+        shape = (outputs, attribute(node, "C") // group, *attribute(node, "kernel_shape"))
+        if len(shape) not in (3, 4) or outputs % group:
+            raise damaged(node, f"has filters of the shape {shape} in {group} groups")
+        for name in WINDOW:
+            if name in node.attributes:
+                attribute(node, name)  # raises ModelError
 
         def make() -> WeightIntegers:
-            packed = np.ascontiguousarray(stored_array(w)).reshape(-1).view(np.uint8)
-            return WeightIntegers(unpack_filters(packed, shape, group), stored_array(scale))
+            packed = np.ascontiguousarray(stored_array(w, filter_bytes(shape, group)))
+            found = unpack_filters(packed.view(np.uint8), shape, group)
+            return WeightIntegers(found, stored_array(scale, outputs))
 
         window = {name: node.attributes[name] for name in WINDOW if name in node.attributes}
         pool = tuple(attribute(node, "pool")) if "pool" in node.attributes else ()

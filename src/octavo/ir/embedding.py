@@ -38,6 +38,7 @@ class Embedding(Operator):
     """
 
     OPS: ClassVar[tuple[str, ...]] = ("Embedding",)
+    LEAST: ClassVar[int] = 4
     IN_GROUPS: ClassVar[bool] = True
 
     indices: ir.Value

@@ -27,6 +27,7 @@ from octavo.ir.operator import (
     Packer,
     Written,
     attribute,
+    damaged,
     format_of,
     stored_array,
 )
@@ -72,13 +73,14 @@ def stored_matrix(
     w, scale, zero = values
 
     def make() -> WeightIntegers | GroupedWeight:
-        stored = np.ascontiguousarray(stored_array(w))
+        shape = packed_shape(n, k, weight_format) if packed else (n, k)
+        stored, scales = np.ascontiguousarray(stored_array(w, *shape)), stored_array(scale, n)
         if weight_format.group:
             held = stored.reshape(-1).view(np.uint8)
-            return GroupedWeight.unpack(held, n, k, stored_array(scale), weight_format)
-        q = unpack_matrix(stored, n, k) if packed else np.array(stored).reshape(n, k)
-        zeros = stored_array(zero)
-        return WeightIntegers(q, stored_array(scale), np.array(zeros) if np.any(zeros) else None)
+            return GroupedWeight.unpack(held, n, k, scales, weight_format)
+        q = unpack_matrix(stored, n, k) if packed else np.array(stored)
+        zeros = stored_array(zero, n)
+        return WeightIntegers(q, scales, np.array(zeros) if np.any(zeros) else None)
 
     stem = (name or w.name or "weight").removesuffix("_quantized")
     return Weight((w, scale, zero), stem, (n, k), make, format=weight_format)
@@ -94,6 +96,7 @@ class Linear(Operator):
     """One layer; `bias` float32 [N] is a constant. `residual` broadcasts with the outputs."""
 
     OPS: ClassVar[tuple[str, ...]] = ("Linear",)
+    LEAST: ClassVar[int] = 5
     IN_GROUPS: ClassVar[bool] = True
 
     x: ir.Value
@@ -190,7 +193,10 @@ class _Parts(Operator):
         k, size = attribute(node, "K"), attribute(node, "group_size")
         activations = attribute(node, "activation").split(" ")
         parts = []
-        for i, (n, activation) in enumerate(zip(attribute(node, "N"), activations, strict=True)):
+        sizes = attribute(node, "N")
+        if len(activations) != len(sizes) or len(inputs) < 1 + 4 * len(sizes) or not sizes:
+            raise damaged(node, f"has {len(inputs)} inputs and {len(sizes)} sizes")
+        for i, (n, activation) in enumerate(zip(sizes, activations, strict=True)):
             *stored, bias = inputs[1 + 4 * i : 5 + 4 * i]
             weight = stored_matrix(stored, n, k, weight_format=format_of(node))
             parts.append(Linear(inputs[0], weight, bias, None, size, activation))

@@ -24,6 +24,7 @@ class Norm(Operator):
     """It holds no weights that are quantized."""
 
     OPS: ClassVar[tuple[str, ...]] = ("Norm",)
+    LEAST: ClassVar[int] = 2
 
     x: ir.Value
     weight: ir.Value

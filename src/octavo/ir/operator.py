@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from reprlib import repr as short
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import WeightFormat
+from octavo.core.kernels.activation import Activation
 from octavo.errors import ModelError
 from octavo.ir import DOMAIN
 from octavo.ir.weight import PackedValues, Weight
@@ -58,6 +60,9 @@ class Operator(ABC):
     OPS: ClassVar[tuple[str, ...]]
     """The names of its nodes."""
 
+    LEAST: ClassVar[int] = 1
+    """Inputs that a node of a native file has at least."""
+
     IN_GROUPS: ClassVar[bool] = False
     """Whether it may hold weights in groups."""
 
@@ -74,7 +79,10 @@ class Operator(ABC):
                     f"{node.name!r} ({DOMAIN}.{node.op_type}): weights are in the format "
                     f"{found_format.value!r}, and this operator has int8 alone; get the file again"
                 )
-            return cls._read(node, [v for v in node.inputs if v is not None])
+            inputs = [v for v in node.inputs if v is not None]
+            if len(inputs) < cls.LEAST:
+                raise damaged(node, f"has {len(inputs)} inputs; it needs {cls.LEAST}")
+            return cls._read(node, inputs)
         found: _T = held.with_inputs(node.inputs)
         return found
 
@@ -115,26 +123,92 @@ class Operator(ABC):
         return [(name, value) for name, value in named if isinstance(value, ir.Value)]
 
 
+def damaged(node: ir.Node, what: str) -> ModelError:
+    """The error about a node of a native file that is otherwise than Octavo writes it."""
+    return ModelError(f"{node.name!r} ({DOMAIN}.{node.op_type}) {what}; get the file again")
+
+
 def format_of(node: ir.Node) -> WeightFormat:
     """How the node's weights are held. Raises ModelError for a format that is not known here."""
     given = node.attributes.get("weight_format")
     try:
         return WeightFormat.INT8 if given is None else WeightFormat.parse(given.as_string())
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ModelError(f"{node.name!r} ({DOMAIN}.{node.op_type}): {error}") from error
 
 
+_LISTS = ("kernel_shape", "pool", "shape", "layouts", "strides", "dilations", "pads")
+_NUMBERS = ("clip", "epsilon", "scale", "softcap")
+_WORDS = {
+    "given": None,
+    "activation": frozenset(activation.value for activation in Activation),
+    "direction": frozenset(("forward", "reverse", "bidirectional")),
+    "kind": frozenset(("layer", "rms")),
+    "auto_pad": frozenset(("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")),
+}
+_RANGES = {  # of whole numbers; others are 0 or more
+    **dict.fromkeys(("group", "groups"), (1, 1 << 31)),
+    **dict.fromkeys(("kernel_shape", "pool", "strides", "dilations"), (1, 1 << 31)),
+    **dict.fromkeys(("causal", "guard", "layouts"), (0, 2)),
+    "hidden": (0, 1),
+    "shape": (-2, 1 << 31),  # octavo.ir.activation_products: WHOLE
+    "window": (-1, 1 << 31),
+}
+_IN_PARTS = ("GroupedLinear", "GatedLinear")
+
+
 def attribute(node: ir.Node, name: str) -> Any:
-    """The value of an attribute that operators of ours always have."""
-    return node.attributes[name].value
+    """The value of an attribute that operators of ours always have.
+
+    Raises ModelError where it is not there, or of another kind or range than Octavo writes.
+    """
+    found = node.attributes.get(name)
+    if found is None:
+        raise damaged(node, f"has no attribute {name!r}")
+    in_parts = node.op_type in _IN_PARTS
+    kind, value = found.type.name, found.value
+    if name in _WORDS:
+        known = _WORDS[name]
+        is_text = kind == "STRING" and isinstance(value, str)
+        words = value.split(" ") if is_text and in_parts else [value]
+        fits = is_text and (known is None or known.issuperset(words))
+    elif name in _NUMBERS:
+        fits = kind in ("FLOAT", "INT")
+    else:
+        wanted = "INTS" if name in _LISTS or (name == "N" and in_parts) else "INT"
+        least, most = _RANGES.get(name, (0, 1 << 31))
+        numbers = value if wanted == "INTS" else (value,)
+        fits = kind == wanted and all(least <= number <= most for number in numbers)
+    if not fits:
+        raise damaged(node, f"has {short(value)} as {name!r}")
+    return value
 
 
-def stored_array(value: ir.Value) -> npt.NDArray[Any]:
-    """The numbers of an initializer of a native file."""
+def given_inputs(
+    node: ir.Node, rest: Sequence[ir.Value], known: Sequence[str]
+) -> dict[str, ir.Value]:
+    """The inputs `rest` by the names in attribute `given`. Raises ModelError."""
+    names = attribute(node, "given").split()
+    if len(names) != len(rest) or not set(names) <= set(known):
+        raise damaged(node, f"has {len(rest)} more inputs, and as 'given' {short(names)}")
+    return dict(zip(names, rest, strict=True))
+
+
+def stored_array(value: ir.Value, *shape: int) -> npt.NDArray[Any]:
+    """The numbers of an initializer of a native file, which is of `shape` where one is given.
+
+    Raises ModelError.
+    """
     tensor = None if value.is_graph_input() else value.const_value
     if tensor is None:
         raise ModelError(
             f"{value.name!r}, a part of a quantized layer, is computed while the model runs; "
             "Octavo writes it as a constant: convert the float model again"
         )
-    return np.asarray(tensor.numpy())
+    found = np.asarray(tensor.numpy())
+    if shape and found.shape != shape:
+        raise ModelError(
+            f"{value.name!r}, a part of a quantized layer, is {list(found.shape)}, and by the "
+            f"layer's sizes it is {list(shape)}; get the file again"
+        )
+    return found

@@ -29,7 +29,14 @@ from octavo.core.recurrent_weights import (
     product_biases,
     separate,
 )
-from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
+from octavo.ir.operator import (
+    Operator,
+    Packer,
+    Written,
+    attribute,
+    given_inputs,
+    stored_array,
+)
 from octavo.ir.weight import Weight, WeightIntegers
 
 NAMES = {
@@ -53,6 +60,16 @@ class RecurrentCell:
     direction: str = "forward"
     layout: int = 0
     clip: float = 0.0
+
+    @property
+    def directions(self) -> int:
+        """1 or 2."""
+        return 2 if self.direction == "bidirectional" else 1
+
+    @property
+    def rows(self) -> int:
+        """Of a stored weight: gates in blocks of 16."""
+        return self.kind.gates * -(-self.hidden // 16) * 16
 
 
 def pack_rows(
@@ -92,6 +109,7 @@ class Recurrent(Operator):
     """
 
     OPS: ClassVar[tuple[str, ...]] = ("LSTM", "GRU", "RNN")
+    LEAST: ClassVar[int] = 6
 
     cell: RecurrentCell
     x: ir.Value
@@ -146,6 +164,7 @@ class Recurrent(Operator):
     @classmethod
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Recurrent:
         x, w, w_scale, r, r_scale, bias, *rest = inputs
+        given = given_inputs(node, rest, OPTIONAL)
         cell = RecurrentCell(
             _kind_of(node),
             inputs=attribute(node, "input_size"),
@@ -154,13 +173,12 @@ class Recurrent(Operator):
             layout=attribute(node, "layout"),
             clip=attribute(node, "clip"),
         )
-        given = dict(zip(attribute(node, "given").split(), rest, strict=True))
         return cls(
             cell,
             x,
             _stored(cell, w, w_scale, of_state=False),
             _stored(cell, r, r_scale, of_state=True),
-            _separated_biases(cell, stored_array(bias)),
+            _separated_biases(cell, bias),
             **given,
             count=attribute(node, "outputs"),
         )
@@ -177,12 +195,12 @@ def _kind_of(node: ir.Node) -> Kind:
 def _stored(cell: RecurrentCell, w: ir.Value, scale: ir.Value, *, of_state: bool) -> Weight:
     """W or R of a native file."""
     k = cell.hidden if of_state else cell.inputs
-    directions = 2 if cell.direction == "bidirectional" else 1
+    directions, n = cell.directions, cell.rows
 
     def make() -> WeightIntegers:
-        scales = stored_array(scale)
-        n = scales.shape[1]
-        packed = np.ascontiguousarray(stored_array(w)).reshape(directions, -1).view(np.uint8)
+        scales = stored_array(scale, directions, n)
+        stored = stored_array(w, directions, n // 16, -(-k // 4), 16, 4)
+        packed = np.ascontiguousarray(stored).reshape(directions, -1).view(np.uint8)
         rows = [unpack(np.ascontiguousarray(direction), n, k) for direction in packed]
         q = np.stack([_separated(cell, part, of_state=of_state) for part in rows])
         return WeightIntegers(q, np.stack([_separated(cell, s, of_state=of_state) for s in scales]))
@@ -200,8 +218,10 @@ def _separated(cell: RecurrentCell, rows: npt.NDArray[Any], *, of_state: bool) -
     return np.concatenate([separate(rows[:rz], 2, hidden), separate(rows[rz:], 1, hidden)])
 
 
-def _separated_biases(cell: RecurrentCell, bias: Float32) -> Float32:
-    gates = cell.kind.gates
+def _separated_biases(cell: RecurrentCell, value: ir.Value) -> Float32:
+    gates, bias = cell.kind.gates, stored_array(value)
+    if bias.shape not in [(cell.directions, n, cell.rows) for n in (1, 2)]:
+        stored_array(value, cell.directions, 2, cell.rows)  # raises ModelError
     both = np.zeros((len(bias), 2, gates * cell.hidden), np.float32)
     for direction, parts in enumerate(bias):
         for i, part in enumerate(parts):

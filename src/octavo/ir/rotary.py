@@ -24,6 +24,7 @@ class Rotary(Operator):
     """It holds no weights."""
 
     OPS: ClassVar[tuple[str, ...]] = ("Rotary",)
+    LEAST: ClassVar[int] = 3
 
     x: ir.Value
     cos: ir.Value

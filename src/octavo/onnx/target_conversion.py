@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import onnx_ir as ir
@@ -121,6 +122,11 @@ def convert_target(
     said = dict(source.model.metadata_props)
     _refuse(source, said, to)
     cpu = cpu or said.get("octavo.cpu", "vnni")
+    if cpu not in CPUS:
+        raise ModelError(
+            f"{source.label} is damaged: its metadata says octavo.cpu is {short(cpu)}; get the "
+            f"file again, or name the processor (--cpu): {' or '.join(CPUS)}"
+        )
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     staging = Staging(model_output, source.files)
     with staging:

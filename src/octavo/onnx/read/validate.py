@@ -61,6 +61,9 @@ def check_text(model: onnx.ModelProto, label: str) -> None:
                         raise _damaged(label, what, "get the file again")
 
 
+_MOST = (1 << 31) - 1  # what onnx takes for a version
+
+
 def _misspelt(message: Message) -> str | None:
     if isinstance(message, onnx.TensorProto):
         for key in (entry.key for entry in message.external_data):
@@ -69,6 +72,8 @@ def _misspelt(message: Message) -> str | None:
                     f"tensor {short(message.name)} says {short(key)} of its place; known are "
                     f"{', '.join(_PLACE)}"
                 )
+    if isinstance(message, onnx.OperatorSetIdProto) and not 0 <= message.version <= _MOST:
+        return f"opset {short(message.domain)} is of version {message.version}"
     if isinstance(message, onnx.AttributeProto) and not message.type:
         return f"attribute {short(message.name)} has no type"
     return None
