@@ -41,7 +41,10 @@ def read_runs(path: Path) -> list[tuple[str, Any]]:
             if not zipfile.is_zipfile(path):  # NumPy speaks of pickled data then
                 raise ValueError("it is no .npz archive")
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                return [(where, {name: archive[name] for name in archive.files})]
+                arrays = {name: archive[name] for name in archive.files}
+                if any(type(found) is bytes for found in arrays.values()):
+                    raise ValueError("it holds a file that is no array")
+                return [(where, arrays)]
         runs = []
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             where = f"{path}, line {number}"

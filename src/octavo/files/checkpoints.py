@@ -80,7 +80,7 @@ def weight_files(folder: Path) -> list[Path]:
     try:
         named = json.loads(index.read_text("utf-8"))["weight_map"]
         shards = list(dict.fromkeys(map(str, named.values())))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(
             f"{index} is damaged: it has no weight_map of names to files ({error}); {AGAIN}"
         ) from None

@@ -175,9 +175,12 @@ def _bin(path: Path) -> Found | None:
     return _TORCH if "pytorch" in path.name else None
 
 
+_NO_JSON = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
 def _is_own(path: Path, head: bytes) -> bool:
     """Whether the header of a safetensors file has the entry that octavo.torch.save writes."""
-    with contextlib.suppress(ValueError), path.open("rb") as file:
+    with contextlib.suppress(*_NO_JSON), path.open("rb") as file:
         header = json.loads(file.read(8 + int.from_bytes(head[:8], "little"))[8:])
         return "octavo" in header.get("__metadata__", {})
     return False
@@ -209,7 +212,7 @@ def _is_own_folder(folder: Path) -> bool:
     try:
         config = json.loads((folder / CONFIG).read_text("utf-8"))
         return bool(config["quantization_config"]["quant_method"] == "octavo")
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *_NO_JSON):
         return False
 
 

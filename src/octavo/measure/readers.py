@@ -80,6 +80,9 @@ def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
             raise ValueError("it is no .npz archive")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
+        other = next((name for name, found in arrays.items() if type(found) is bytes), None)
+        if other is not None:
+            raise ValueError(f"{other!r} in it is no array")
     except Exception as error:  # zipfile and numpy each raise their own
         raise InputDataError(
             f"data {path}: cannot be read: {brief(error)}; write arrays with "
@@ -206,9 +209,13 @@ def _tables(
 
 
 def _rows(table: Any, label: str | None, path: Path) -> Batch:
-    name = label_name(table.column_names, label, f"data {path}")
+    try:
+        names = table.column_names
+    except UnicodeDecodeError as error:
+        raise InputDataError(f"data {path}: the names of columns: {brief(error)}") from error
+    name = label_name(names, label, f"data {path}")
     columns = {}
-    for column in table.column_names:
+    for column in names:
         if column == name:
             continue
         try:
@@ -219,6 +226,8 @@ def _rows(table: Any, label: str | None, path: Path) -> Batch:
         return columns, None
     try:
         return columns, _column(table[name].combine_chunks(), nulls=True)
+    except UnicodeDecodeError as error:
+        raise InputDataError(f"data {path}: column {name!r}: {brief(error)}") from error
     except (ValueError, TypeError):
         return columns, table[name].to_pylist()  # several texts, boxes: each metric knows its own
 

@@ -19,6 +19,7 @@ from reprlib import repr as short
 from types import TracebackType
 from typing import Any
 
+from octavo.core.data import fitted
 from octavo.errors import HistoryError, OutputError
 from octavo.files import locks
 
@@ -171,7 +172,10 @@ def _lines(file: FileIO, path: Path) -> Iterator[dict[str, Any]]:
             )
             if not isinstance(line, dict) or any(key not in line for key in expected):
                 raise ValueError(f"it has no {' or '.join(expected)}")
-        except ValueError as error:
+            for key, kind in (("kind", str), ("key", str), ("elapsed", float)):
+                if number > 1:
+                    fitted(kind, line[key], key)
+        except (ValueError, TypeError, RecursionError) as error:
             raise HistoryError(
                 f"{path}:{number}: not a line of a history: {error}. Move the file away to start "
                 "anew"

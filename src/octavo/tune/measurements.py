@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from octavo.errors import EvaluationError, brief
+from octavo.errors import EvaluationError, HistoryError, brief, typed
 from octavo.recipe import Recipe
 from octavo.results.tuning import Trial
 from octavo.tune.goals import Criterion, Objective
@@ -83,9 +83,9 @@ class Measurements:
     def measure_baseline(self) -> Trial:
         """The float model's trial. Raises EvaluationError where it has no accuracy, and OptionError
         where the criterion is a share of an accuracy of 0."""
-        found = self.history.get("baseline", "")
+        found = self._stored("baseline", "")
         if found is not None:
-            self.baseline = Trial.from_dict(found)
+            self.baseline = found
             self._refuse_zero(self.baseline)
         else:
             self.view.doing("evaluating the float model")
@@ -94,8 +94,7 @@ class Measurements:
         return self.baseline
 
     def _measured_baseline(self) -> Trial:
-        known = self.history.get("evaluated", self.baseline.key)
-        trial = self._evaluated_baseline() if known is None else Trial.from_dict(known)
+        trial = self._stored("evaluated", self.baseline.key) or self._evaluated_baseline()
         self._refuse_zero(trial)
         if self.timed:
             times = _useful(self._alone(Time((Variant(None),), self._limit(BASELINE))))
@@ -146,9 +145,20 @@ class Measurements:
 
     def _recalled(self, kind: str, blank: Trial) -> Trial | None:
         """From the history; what failed for a lost worker or a full disk is tried again."""
-        found = self.history.get(kind, blank.key)
-        trial = None if found is None else replace(Trial.from_dict(found), index=blank.index)
-        return None if trial is None or is_lost(trial.error) else trial
+        trial = self._stored(kind, blank.key)
+        if trial is None or is_lost(trial.error):
+            return None
+        return replace(trial, index=blank.index)
+
+    def _stored(self, kind: str, key: str) -> Trial | None:
+        found = self.history.get(kind, key)
+        try:
+            return None if found is None else Trial.from_dict(found)
+        except (KeyError, TypeError, ValueError) as error:
+            raise HistoryError(
+                f"the history that is resumed is damaged: its {kind} {key!r} is no trial "
+                f"({typed(error)}); leave resuming out to start anew"
+            ) from error
 
     def _evaluated(self, trials: Sequence[Trial]) -> list[Trial]:
         """With accuracy and size."""

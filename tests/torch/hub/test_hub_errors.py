@@ -160,25 +160,25 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"version": 3, "octavo_version": "9.1"}, ModelError, "version 3, written by Octavo 9.1"),
-        ({"recipe": "int3"}, RecipeError, "unknown preset 'int3'"),
-        ({"recipes": "int8"}, OptionError, "'recipes'. Did you mean 'recipe'"),
-        ({"format": "packed"}, OptionError, "unknown format 'packed'"),
-        ({"layers": None}, ModelError, "no `layers`"),
+        ({"version": 3, "octavo_version": "9.1"}, "version 3, written by Octavo 9.1"),
+        ({"recipe": "int3"}, "unknown preset 'int3'"),
+        ({"recipes": "int8"}, "'recipes'. Did you mean 'recipe'"),
+        ({"format": "packed"}, "unknown format 'packed'"),
+        ({"layers": None}, "no `layers`"),
         ({"layers": [{"class": "QuantizedLinnear", "config": {}, "names": ["encoder"]}]},
-         ModelError, "a 'QuantizedLinnear', a layer that this Octavo"),
+         "a 'QuantizedLinnear', a layer that this Octavo"),
         ({"layers": [{"class": "QuantizedLinear", "config": {}, "names": ["decoder.wi"]}]},
-         ModelError, r"has none of the layers .*decoder\.wi"),
+         r"has none of the layers .*decoder\.wi"),
     ],
     ids=["newer", "recipe", "field", "format", "no-layers", "class", "other-model"],
 )  # fmt: skip
 def test_what_config_json_says_is_checked(
-    folder: Path, change: dict[str, Any], error: type[Exception], message: str
+    folder: Path, change: dict[str, Any], message: str
 ) -> None:
     rewrite(folder, lambda data: data.update(change))
-    with pytest.raises(error, match=message):
+    with pytest.raises(ModelError, match=message):
         load(BERT, folder)
 
 

@@ -53,6 +53,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", "
 _OTHER_FORMS = frozenset(
     {"onnx", "openvino", "coreml", ".git", ".gitattributes", ".gitignore", ".cache"}
 )
+_MOST_LAYERS = 10_000
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -72,7 +73,13 @@ class Checkpoint:
     @property
     def architecture(self) -> str:
         """The name of the class that it was saved from; AutoModel where it does not say."""
-        return str((getattr(self.config, "architectures", None) or ["AutoModel"])[0])
+        named = getattr(self.config, "architectures", None) or ["AutoModel"]
+        if not isinstance(named, list) or not isinstance(named[0], str):
+            raise ModelError(
+                f"{self.folder / CONFIG} is damaged: architectures is {named!r}, and it is a list "
+                "of a class's name; get the file again"
+            )
+        return str(named[0])
 
     @cached_property
     def model_class(self) -> Any:
@@ -115,7 +122,10 @@ class Checkpoint:
     def skeleton(self) -> nn.Module:
         """The module in eval mode on device meta, without weights, in the checkpoint's dtype."""
         dtype = getattr(self.config, "dtype", None) or torch.float32
-        return skeleton(lambda: self.build(dtype), "meta").eval()
+        try:
+            return skeleton(lambda: self.build(dtype), "meta").eval()
+        except ModelError as error:
+            raise ModelError(f"{self.name}: {error}") from error
 
     def build(self, dtype: torch.dtype = torch.float32) -> nn.Module:
         """A new module without the checkpoint's weights."""
@@ -217,7 +227,7 @@ def _part(root: Path) -> str:
     try:
         modules = json.loads((root / MODULES).read_text("utf-8"))
         return str(next(m["path"] for m in modules if str(m["type"]).endswith("Transformer")))
-    except (ValueError, KeyError, TypeError, StopIteration):
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
         raise ModelError(
             f"{root / MODULES} names no Transformer; Octavo quantizes models that have one"
         ) from None
@@ -234,9 +244,21 @@ def _config(name: str, folder: Path) -> Any:
             "save_pretrained writes them"
         )
     try:
-        return AutoConfig.from_pretrained(folder)
+        found = AutoConfig.from_pretrained(folder)
     except Exception as error:  # whatever transformers raises of a file
         raise ModelError(f"{folder / CONFIG} cannot be used: {brief(error)}") from error
+    refuse_depth(found, folder / CONFIG, _MOST_LAYERS)
+    return found
+
+
+def refuse_depth(config: Any, where: Path, most: int) -> None:
+    """Raises ModelError where a model has more layers than `most`: it would be built for hours."""
+    layers = getattr(config, "num_hidden_layers", 0)
+    if isinstance(layers, int) and layers > most:
+        raise ModelError(
+            f"{where} is damaged: it says that there are {layers:,} layers, and {most:,} can be at "
+            "most; get the file again"
+        )
 
 
 def _cached(name: str, cached_only: bool) -> Path:

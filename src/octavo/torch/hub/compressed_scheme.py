@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.core.data import fitted
 from octavo.errors import ModelError
 from octavo.torch.hub.stored_linears import CompressedLinear, Int8Linear, StoredLinear
 
@@ -26,6 +27,7 @@ PACKED = "pack-quantized"
 
 _FORMATS = (INTEGERS, "naive-quantized", PACKED)
 _MIXED = "mixed-precision"  # groups say their own
+_LARGEST = 1 << 31  # inputs of a group
 _ADVICE = "quantize the float checkpoint with OctavoConfig()"
 _ARGUMENTS: Mapping[str, Any] = {"num_bits": 8, "type": "int", "group_size": None}
 _OF_CACHE = "its kv_cache_scheme is not followed: keys and values stay as the model makes them"
@@ -65,9 +67,9 @@ class CompressedConfig:
     def from_dict(cls, data: Mapping[str, Any]) -> CompressedConfig:
         """Reads config.json's entry. Raises ModelError, which names the field that differs."""
         whole = data.get("format")
-        formats = {whole, *(g.get("format") for g in _groups(data).values())} - {None, _MIXED}
-        for found in sorted(map(str, formats)):
-            if found not in _FORMATS:
+        formats = [whole, *(g.get("format") for g in _groups(data).values())]
+        for found in formats:
+            if found not in (None, _MIXED, *_FORMATS):
                 raise _refused("format", found, f"Octavo reads {' and '.join(_FORMATS)}")
         for key in ("sparsity_config", "transform_config"):
             if data.get(key):
@@ -76,7 +78,7 @@ class CompressedConfig:
         if not groups:
             raise _refused("config_groups", data.get("config_groups"), "needs one at least")
         notes = (_OF_CACHE,) if data.get("kv_cache_scheme") else ()
-        return cls(groups, tuple(data.get("ignore") or ()), notes=notes)
+        return cls(groups, _names("ignore", data.get("ignore")), notes=notes)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,18 @@ def _scheme(name: str, group: Mapping[str, Any], whole: str | None) -> Compresse
         _checked(f"{where}.input_activations", inputs, ("token",), dynamic=True)
     if outputs:
         raise _refused(f"{where}.output_activations", outputs, "Octavo has none")
-    return CompressedScheme(tuple(group.get("targets") or ()), stored)
+    return CompressedScheme(_names(f"{where}.targets", group.get("targets")), stored)
+
+
+def _names(where: str, given: Any) -> tuple[str, ...]:
+    """Types and names of modules, of which regular expressions are some."""
+    try:
+        found: tuple[str, ...] = fitted(tuple[str, ...], given or (), where)
+        for name in found:
+            re.compile(name.removeprefix("re:") if name.startswith("re:") else "")
+    except (TypeError, ValueError, re.error) as error:
+        raise _refused(where, given, f"needs a list of names ({error})") from None
+    return found
 
 
 def _integers(where: str, given: Any, inputs: Any) -> StoredLinear:
@@ -165,7 +178,7 @@ def _packed(where: str, given: Any, inputs: Any) -> StoredLinear:
     group = given.get("group_size") or 0
     if weights["strategy"] != "group" or group == -1:
         group = 0
-    elif group % 32 or group < 0:
+    elif type(group) is not int or group % 32 or not 0 <= group < _LARGEST:
         raise _refused(f"{where}.group_size", group, "Octavo reads multiples of 32")
     order = given.get("actorder")
     return CompressedLinear(
@@ -190,7 +203,8 @@ def _checked(
     if not isinstance(given, Mapping):
         raise _refused(where, given, "Octavo's layers quantize both weights and activations")
     packs = "group" in strategies
-    if given.get("num_bits", 8) not in bits:
+    number = given.get("num_bits", 8)
+    if type(number) is not int or number not in bits:
         allowed = " and ".join(map(str, bits))
         raise _refused(f"{where}.num_bits", given["num_bits"], f"Octavo reads {allowed}")
     for key, value in {"type": "int", "group_size": None, "dynamic": dynamic}.items():

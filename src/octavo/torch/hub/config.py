@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import octavo
+from octavo.core.data import fitted
 from octavo.core.packages import pip_install
-from octavo.errors import ModelError, OptionError, did_you_mean
+from octavo.errors import ModelError, OctavoError, OptionError, did_you_mean
 from octavo.recipe import PRESETS, Recipe
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.files.manifest import version_of
@@ -31,6 +32,9 @@ VERSION = 2
 """Of what config.json holds; raised where an older Octavo would misread it."""
 _INT8_ALONE = 1
 """What it says where all layers are int8: releases from before other formats read it."""
+
+StoredGroup = TypedDict("StoredGroup", {"class": str, "config": dict[str, Any], "names": list[str]})
+"""Layers of one class and configuration, as config.json has them."""
 
 _STORED = ("quant_method", "version", "octavo_version", "layers", "shared")
 """What a saved folder's config.json says besides what a user does."""
@@ -90,11 +94,22 @@ class OctavoConfig(QuantizationConfigMixin):
         self.recipe = Recipe.from_dict(recipe) if isinstance(recipe, Mapping) else recipe_of(recipe)
         self.skip = _names(skip)
         self.layout = WeightLayout.parse(format)
-        self.layers: Sequence[Mapping[str, Any]] | None = stored.get("layers")
-        self.shared: Mapping[str, str] = stored.get("shared", {})
-
+        self.layers: Sequence[Mapping[str, Any]] | None = _said(
+            Sequence[StoredGroup] | None, stored.get("layers"), "layers"
+        )
+        self.shared: Mapping[str, str] = _said(dict[str, str], stored.get("shared", {}), "shared")
         self.foreign: CompressedConfig | GptqConfig | None = None
         self._written: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, config_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `transformers` reads config.json. Raises ModelError, which names the field."""
+        try:
+            return super().from_dict(config_dict, *args, **kwargs)
+        except ModelError:
+            raise
+        except OctavoError as error:  # of an option, which nobody gave
+            raise ModelError(f"config.json, quantization_config: {error}") from None
 
     def refuse_limits(self, name: str, by: str) -> None:
         """Raises OptionError where a mix says how large integers become that stay as they are.
@@ -143,6 +158,15 @@ def limits_refused(name: str, by: str) -> OptionError:
         f"--bits and --size (`mix` in a recipe) are for float models, and {name} keeps the "
         f"integers of {by}: leave them out, or quantize the float model that it was made of"
     )
+
+
+def _said(hint: Any, value: Any, name: str) -> Any:
+    try:
+        return fitted(hint, value, name)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"config.json is damaged: quantization_config.{error}; copy the folder again, whole"
+        ) from None
 
 
 def _refuse_newer(stored: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.aligned_files import REPORT_KEY, VERSION_KEY
 from octavo.torch.hub.config import OctavoConfig
 from octavo.torch.hub.group_layers import table_factor
+from octavo.torch.hub.headers import file_tensors
 from octavo.torch.layers.base import QuantizedModule, dtype_of
 from octavo.torch.layers.registry import layer_classes
 
@@ -67,6 +68,7 @@ class StoredLayers:
         self._prefix = getattr(model, "base_model_prefix", "")
         self._layers = self._placed(model, config)
         self._shared = self._aliases(config)
+        check_sizes(model, self._layers, files)
 
     def _placed(self, model: nn.Module, config: OctavoConfig) -> dict[str, QuantizedModule]:
         known, places = layer_classes(), places_of(model)
@@ -135,6 +137,11 @@ class StoredLayers:
                     f"{self._where}: {alias} is held under the name {source}, and this model has "
                     f"no {source_layer}: load it with the class that was saved"
                 )
+            if key not in modules[here]._buffers or other not in modules[there]._buffers:
+                raise ModelError(
+                    f"{self._where}: config.json is damaged: quantization_config.shared says "
+                    f"{alias!r} is {source!r}; copy the folder again, whole"
+                )
             modules[here]._non_persistent_buffers_set.add(key)  # no file has it
             found[f"{here}.{key}"] = f"{there}.{other}"
         return found
@@ -174,6 +181,27 @@ class StoredLayers:
                     )
 
 
+def check_sizes(model: Any, layers: Mapping[str, nn.Module], files: Sequence[str]) -> None:
+    """Raises ModelError where a tensor of `layers` has another shape in the files."""
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    held = {
+        stored.name: (stored.shape, file)
+        for file in files
+        if file.endswith(".safetensors")
+        for stored in file_tensors(Path(file))
+    }
+    for layer, module in layers.items():
+        for key, tensor in module._buffers.items():
+            full = f"{layer}.{key}"
+            for name in (full, prefix + full, full.removeprefix(prefix)):
+                shape, file = held.get(name, (None, ""))
+                if tensor is not None and shape not in (None, tuple(tensor.shape)):
+                    raise ModelError(
+                        f"{file}: {name} is {list(shape or ())}, and by config.json it is "
+                        f"{list(tensor.shape)}; copy the folder again, whole"
+                    )
+
+
 def check_files(files: Sequence[str]) -> dict[str, str]:
     """The metadata of a checkpoint's files; raises ModelError for one that is not whole."""
     found: dict[str, str] = {}
@@ -196,5 +224,5 @@ def report_in(text: str) -> Report | None:
     """The report in a file's metadata; None where this Octavo cannot read it."""
     try:
         return Report.from_dict(json.loads(text))
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None

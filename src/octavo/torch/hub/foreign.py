@@ -13,7 +13,7 @@ from typing import Any
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from octavo.core.packages import all_of
-from octavo.errors import AlreadyQuantizedError
+from octavo.errors import AlreadyQuantizedError, ModelError
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
 from octavo.torch.hub.config import METHOD, OctavoConfig
 from octavo.torch.hub.gptq_scheme import AUTO_ROUND, AWQ, GPTQ, GptqConfig
@@ -58,6 +58,17 @@ def ask_octavo() -> None:
         return merge(quantization_config, quantization_config_from_args)
 
     AutoHfQuantizer.merge_quantization_configs = staticmethod(merged)
+
+
+def refuse_without_method(config: Any) -> None:
+    """Raises ModelError where a folder's config.json has a `quantization_config` of no method."""
+    stored = getattr(config, "quantization_config", None)
+    method = stored.get("quant_method") if isinstance(stored, Mapping) else ""
+    if not isinstance(getattr(method, "value", method), str):
+        raise ModelError(
+            f"{config.name_or_path}: config.json is damaged: quantization_config.quant_method is "
+            f"{method!r}; copy the folder again, whole"
+        )
 
 
 def _refuse_other(stored: Any, given: OctavoConfig) -> None:

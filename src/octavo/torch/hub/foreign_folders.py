@@ -18,6 +18,7 @@ from octavo.recipe import LayerOutcome, Report, Verification
 from octavo.results.report import WEIGHTS_OF
 from octavo.torch.carry_over import carry_hooks, keep_own
 from octavo.torch.files.tensors import places_of
+from octavo.torch.hub.folders import check_sizes
 from octavo.torch.hub.headers import file_tensors
 from octavo.torch.hub.mapped_files import MappedFiles
 from octavo.torch.hub.stored_linears import StoredLinear, Waiting
@@ -75,6 +76,7 @@ class ForeignLayers:
                 f"{self._where}: no layer of {type(model).__name__} is quantized by "
                 f"{self._method} there; load it without quantization_config"
             )
+        check_sizes(model, {name: model.get_submodule(name) for name in self._old}, files)
 
     def finish(self, model: nn.Module) -> Report:
         """Packs what was read, layer by layer. Raises ModelError for what no file had."""

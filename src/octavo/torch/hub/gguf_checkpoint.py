@@ -13,10 +13,10 @@ import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
 from octavo.core.packages import GGUF, need
-from octavo.errors import ModelError, brief, did_you_mean
+from octavo.errors import ModelError, OctavoError, brief, did_you_mean, typed
 from octavo.files.checkpoints import is_gguf
 from octavo.recipe import Recipe
-from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
+from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint, refuse_depth
 from octavo.torch.hub.config import OctavoConfig
 from octavo.torch.hub.gguf_config import complete, windowed
 from octavo.torch.hub.headers import StoredTensor
@@ -50,7 +50,12 @@ class GgufCheckpoint(Checkpoint):
 
     def _load(self, folder: Path, **given: Any) -> Any:
         given |= {"gguf_file": self.file.path.name, "dtype": torch.float32}
-        return self.model_class.from_pretrained(folder, config=self.config, **given)
+        try:
+            return self.model_class.from_pretrained(folder, config=self.config, **given)
+        except OctavoError:
+            raise
+        except Exception as error:  # whatever transformers raises of a file
+            raise ModelError(f"{self.name}: transformers cannot load it: {typed(error)}") from error
 
     @property
     def kept_by(self) -> str:
@@ -108,6 +113,7 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
             config = AutoConfig.from_pretrained(folder, gguf_file=file.path.name)
     except Exception as error:  # whatever transformers raises of a file
         raise ModelError(f"{path}: transformers cannot use its metadata: {brief(error)}") from error
+    refuse_depth(config, file.path, len(file.tensors))
     config = windowed(config, file)
     complete(config, file)
     return GgufCheckpoint(os.fspath(path), folder, folder, config, file)

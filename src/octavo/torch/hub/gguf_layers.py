@@ -203,8 +203,11 @@ class GgufLayers:
         own = {part.layer.name: answers[part.layer.name] for part in left}
         converter = Converter(model, left, own, default_mapping())
         if converter.planned:
-            with torch.inference_mode(False):
-                converter.convert(model)
+            try:
+                with torch.inference_mode(False):
+                    converter.convert(model)
+            except ValueError as error:  # NaN among its floats
+                raise ModelError(f"{self.file.path}: {error}") from error
         said = self.recipe.to_dict() | {WEIGHTS_OF: "GGUF"}
         made = make_report(model, left, converter, said, converter.notes, 0, self._start)
         rounded = {outcome.layer.name: outcome for outcome in made.layers}

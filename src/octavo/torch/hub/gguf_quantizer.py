@@ -14,6 +14,7 @@ import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
 from octavo.torch.hub.config import OctavoConfig
+from octavo.torch.hub.foreign import refuse_without_method
 from octavo.torch.hub.gguf_config import complete
 from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
 
@@ -85,6 +86,8 @@ def ask_octavo_for_gguf() -> None:
         **kwargs: Any,
     ) -> Any:
         if gguf_file is None or not isinstance(quantization_config, OctavoConfig):
+            if isinstance(quantization_config, OctavoConfig):
+                refuse_without_method(config)
             given = {} if gguf_file is None else {"gguf_file": gguf_file}
             return plain(config, quantization_config, device_map, *args, **given, **kwargs)
         made = GgufQuantizer(config, quantization_config)

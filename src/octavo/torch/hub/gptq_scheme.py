@@ -9,8 +9,9 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from octavo.core.data import fitted
 from octavo.core.packages import all_of
 from octavo.errors import ModelError, brief
 from octavo.torch.hub.stored_linears import AwqLinear, GptqLinear, StoredLinear
@@ -30,6 +31,7 @@ _PACKINGS = {
 }
 """Of auto-round, those that are another method's."""
 
+_LARGEST = 1 << 31  # inputs of a group
 _ADVICE = "give the float checkpoint it was made of, with quantization_config=OctavoConfig()"
 _VERSIONS = {"gptq": 1, "gptq_v2": 0}
 """By checkpoint format what its stored zero points lack."""
@@ -56,7 +58,7 @@ class GptqConfig:
         """Reads config.json's entry. Raises ModelError, which names the field that differs."""
         method = str(getattr(data.get("quant_method"), "value", data.get("quant_method")))
         group = data.get("group_size", data.get("q_group_size", 128))
-        if type(group) is not int or (group != -1 and (group < 1 or group % 32)):
+        if type(group) is not int or (group != -1 and (group % 32 or not 0 < group < _LARGEST)):
             raise _refused(method, "group_size", group, "Octavo reads -1 and multiples of 32")
         packed, notes = _packing(data) if method == AUTO_ROUND else (method, ())
         read = _awq if packed == AWQ else _gptq
@@ -77,7 +79,7 @@ class GptqConfig:
             try:
                 data = json.loads((folder / name).read_text("utf-8"))
                 return cls.from_dict({"quant_method": method} | data)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise ModelError(f"{folder / name} cannot be read: {brief(error)}") from error
         raise ModelError(
             f"{folder} holds {found}, integers of GPTQ or AWQ, and neither its config.json nor "
@@ -86,16 +88,28 @@ class GptqConfig:
         )
 
 
+class _Extra(TypedDict, total=False):
+    """What auto-round says of one layer."""
+
+    bits: int
+
+
 def _packing(data: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     """Whose words auto-round wrote, and notes. Raises ModelError for its own and mixed ones."""
     packing = data.get("packing_format")
-    if packing not in _PACKINGS:
+    if not isinstance(packing, str) or packing not in _PACKINGS:
         raise _refused(
             AUTO_ROUND, "packing_format", packing, f"Octavo reads {all_of(list(_PACKINGS))}"
         )
     if data.get("data_type", "int") != "int":
         raise _refused(AUTO_ROUND, "data_type", data["data_type"], "Octavo reads 'int'")
-    for name, own in (data.get("extra_config") or {}).items():
+    try:
+        extra = fitted(dict[str, _Extra], data.get("extra_config") or {}, "extra_config")
+    except (TypeError, ValueError) as error:
+        raise _refused(
+            AUTO_ROUND, "extra_config", data["extra_config"], f"Octavo reads layers ({error})"
+        ) from None
+    for name, own in extra.items():
         for key in ("bits", "group_size", "sym"):
             value = own.get(key, data.get(key))
             if own.get("bits", 0) < 16 and value != data.get(key):
@@ -106,10 +120,10 @@ def _packing(data: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 def _gptq(data: Mapping[str, Any], group: int) -> GptqLinear:
     bits = data.get("bits", 4)
-    if bits not in (4, 8):
+    if type(bits) is not int or bits not in (4, 8):
         raise _refused(GPTQ, "bits", bits, "Octavo reads 4 and 8")
     version = data.get("checkpoint_format") or data.get("format") or GPTQ
-    if version not in _VERSIONS:
+    if not isinstance(version, str) or version not in _VERSIONS:
         known = " and ".join(_VERSIONS)
         raise _refused(GPTQ, "checkpoint_format", version, f"Octavo reads {known}")
     for key in ("dynamic", "is_marlin_format"):
@@ -121,7 +135,7 @@ def _gptq(data: Mapping[str, Any], group: int) -> GptqLinear:
 
 def _awq(data: Mapping[str, Any], group: int) -> AwqLinear:
     bits = data.get("bits", data.get("w_bit", 4))
-    if bits != 4:
+    if type(bits) is not int or bits != 4:
         raise _refused(AWQ, "bits", bits, "Octavo reads 4")
     version = str(data.get("version") or data.get("format") or "gemm").lower()
     if version != "gemm":

@@ -55,7 +55,7 @@ def file_tensors(path: Path) -> list[StoredTensor]:
         header = dict(json.loads(text))
         header.pop("__metadata__", None)
         found = [_tensor(name, entry, path.name) for name, entry in header.items()]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         raise ModelError(f"{path} is no safetensors file: its header is damaged; {AGAIN}") from None
     end = 8 + length + max((last for _, last in found), default=0)
     if end > size:
@@ -67,7 +67,11 @@ def _tensor(name: str, entry: Any, file: str) -> tuple[StoredTensor, int]:
     """The tensor, and where its data ends behind the header."""
     first, last = map(int, entry["data_offsets"])
     shape = tuple(map(int, entry["shape"]))
-    if not 0 <= first <= last or (prod(shape) == 0) != (first == last):
+    if (
+        type(entry["shape"]) is not list
+        or not 0 <= first <= last
+        or (prod(shape) == 0) != (first == last)
+    ):
         raise ValueError(name)
     return StoredTensor(name, shape, str(entry["dtype"]), last - first, file), last
 

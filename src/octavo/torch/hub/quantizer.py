@@ -56,7 +56,7 @@ class OctavoQuantizer(HfQuantizer):
         super().__init__(copy.copy(quantization_config), **kwargs)
         self._streamed: StreamedQuantization | None = None
         self._stored: StoredLayers | ForeignLayers | GgufLayers | None = None
-        self._failure: OctavoError | ValueError | None = None
+        self._failure: OctavoError | None = None
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
         """Raises OptionError for a place where quantized layers do not run."""
@@ -116,7 +116,8 @@ class OctavoQuantizer(HfQuantizer):
             try:
                 taken = self._streamed.takes(name) and self._streamed.take(name, tensor)
             except (OctavoError, ValueError) as error:  # else transformers would only log it
-                self._failure, taken = self._failure or error, True
+                ours = error if isinstance(error, OctavoError) else ModelError(str(error))
+                self._failure, taken = self._failure or ours, True
             if not taken:
                 left[name] = tensor
             elif missing is not None:
