@@ -184,9 +184,7 @@ def attribute(node: ir.Node, name: str) -> Any:
     return value
 
 
-def given_inputs(
-    node: ir.Node, rest: Sequence[ir.Value], known: Sequence[str]
-) -> dict[str, ir.Value]:
+def given_inputs(node: ir.Node, rest: Sequence[ir.Value], known: Sequence[str]) -> dict[str, Any]:
     """The inputs `rest` by the names in attribute `given`. Raises ModelError."""
     names = attribute(node, "given").split()
     if len(names) != len(rest) or not set(names) <= set(known):

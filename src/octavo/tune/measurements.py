@@ -145,10 +145,9 @@ class Measurements:
 
     def _recalled(self, kind: str, blank: Trial) -> Trial | None:
         """From the history; what failed for a lost worker or a full disk is tried again."""
-        trial = self._stored(kind, blank.key)
-        if trial is None or is_lost(trial.error):
-            return None
-        return replace(trial, index=blank.index)
+        found = self._stored(kind, blank.key)
+        trial = None if found is None else replace(found, index=blank.index)
+        return None if trial is None or is_lost(trial.error) else trial
 
     def _stored(self, kind: str, key: str) -> Trial | None:
         found = self.history.get(kind, key)
