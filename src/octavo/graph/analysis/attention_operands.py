@@ -171,7 +171,9 @@ def _unswapped(order: tuple[int, ...] | None, swapped: bool) -> tuple[int, ...] 
     """The order in which [..., L, D] is used; None where that is not known."""
     if not swapped:
         return FOUR if order is None else order
-    return None if order is None else (*order[:-2], order[-1], order[-2])
+    if order is None or len(order) < 2:  # a vector has no axes to swap
+        return None
+    return (*order[:-2], order[-1], order[-2])
 
 
 def _layout(order: tuple[int, ...] | None, swapped: bool) -> Layout | None:

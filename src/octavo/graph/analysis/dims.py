@@ -217,8 +217,11 @@ class Dims:
 
     def axes(self, unsqueeze: ir.Node, rank: int) -> list[int] | None:
         """The axes that it adds to a value of `rank`, as they are counted behind it."""
-        axes = self._integers(unsqueeze, "axes")
-        return None if axes is None else sorted(i % (rank + len(axes)) for i in axes)
+        given = self._integers(unsqueeze, "axes")
+        axes = None if given is None else {i % (rank + len(given)) for i in given}
+        if axes is None or given is None or len(axes) < len(given):  # twice the same is an error
+            return None
+        return sorted(axes)
 
     def _integers(self, node: ir.Node, name: str) -> Sequence[int] | None:
         """What older opsets have as the attribute `name`, newer ones as a constant input."""

@@ -54,7 +54,7 @@ def indices(value: ir.Value | None, dims: Dims, steps: int = MOST_STEPS) -> list
     if node.op_type == "Range":
         count = (dims(value) or (None,))[0]
         return None if count is None else [Along(count, Step())]
-    first = indices(node.inputs[0], dims, steps - 1)
+    first = indices(node.inputs[0], dims, steps - 1) if node.inputs else None
     if first is None:
         return None
     if casts_whole(node):
