@@ -72,6 +72,7 @@ VARIES = {
     r"(?m)^  File \"(?!FOLDER).*\n(?:    .*\n)*": "",
     r"(?m)^ *[\^~]+\n": "",
     r"(?<=line )\d+(?=, in )": "N",
+    r"(?<=; 7 to )\d+(?= are supported)": "NEWEST",
 }
 """What is another word on another machine, runtime or Python."""
 

@@ -12,9 +12,9 @@ from octavo.ir import MS, WITHOUT_QUANTIZE
 BASE = (1, 17)  # the oldest version that conversions are tested with
 
 # First ONNX Runtime release that runs our files of an opset or a file format (IR) version, each
-# tried: 1.17.3, then the last release of 1.18 to 1.25. IR version 14 is refused up to 1.31, the
-# newest that there was.
-OPSETS = {21: (1, 18), 22: (1, 21), 23: (1, 23), 24: (1, 24), 25: (1, 24), 26: (1, 25)}
+# tried: 1.17.3, then the last release of 1.18 to 1.25, then 1.32, the newest that there was. IR
+# version 14 is refused up to 1.31.
+OPSETS = {21: (1, 18), 22: (1, 21), 23: (1, 23), 24: (1, 24), 25: (1, 24), 26: (1, 25), 27: (1, 32)}
 IR_VERSIONS = {10: (1, 18), 11: (1, 23), 12: (1, 24), 13: (1, 24), 14: (1, 32)}
 # MatMulNBits with 8 bits on the CPU: refused by 1.21.1, runs in 1.22.1.
 EIGHT_BIT_BLOCKS = (1, 22)

@@ -26,10 +26,12 @@ Raise = Callable[[ir.Model, int], str]
 """Raises a model's opset, and says so."""
 
 
-def inline_functions(model: ir.Model, label: str, newest: int, raise_opset: Raise) -> list[str]:
+def inline_functions(
+    model: ir.Model, label: str, newest: Callable[[], int], raise_opset: Raise
+) -> list[str]:
     """Puts the nodes of local functions in the places of their calls; says what it did.
 
-    Raises ModelError for functions in an opset above `newest`, and where it cannot be done.
+    Raises ModelError for functions in an opset above `newest()`, and where it cannot be done.
     """
     count = len(model.functions)
     if not count:
@@ -38,10 +40,10 @@ def inline_functions(model: ir.Model, label: str, newest: int, raise_opset: Rais
     others = _function_opsets(model)
     if others:
         target = max(opset_of(model), *others)
-        if target > newest:
+        if opset_of(model) < target > newest():
             raise ModelError(
-                f"{label}: a local function has opset {target}; up to {newest} are supported. "
-                "Export the model again with an older one, or install a newer Octavo"
+                f"{label}: a local function has opset {target}; up to {newest()} are supported. "
+                "Export the model again with an older one, or install a newer ONNX Runtime"
             )
         if opset_of(model) < target:
             notes.append(_raise_around_calls(model, target, raise_opset))

@@ -10,14 +10,17 @@ recognized.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed
@@ -28,12 +31,14 @@ from octavo.ir import DOMAIN
 from octavo.onnx.read import map_types
 from octavo.onnx.read.inline_functions import inline_functions
 from octavo.onnx.read.load import Origin, load
+from octavo.onnx.read.old_operators import keep_resizing, refuse_changed
 from octavo.onnx.write.store import self_contained
 
 _STANDARD = ("", "ai.onnx")
 _SAME_TYPE = frozenset(["Mul", "Neg", "Add", "Sub", "Div", "MatMul", "Gemm", "Conv", "Reshape"])
 _MOST_STEPS = 64
-OLDEST, NEWEST = 7, 26
+OLDEST = 7
+OPENED_BY_ALL = 23  # opset, by every ONNX Runtime that Octavo installs with
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
 FIRST_WITH_DYNAMIC = 11  # DynamicQuantizeLinear
 FIRST_WITH_PLAIN_INITIALIZERS = 4  # the IR version
@@ -58,18 +63,19 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     opset = opset_of(model)
     if opset < OLDEST:
         raise ModelError(
-            f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported. Export it again, or "
-            "raise it with onnx.version_converter.convert_version"
+            f"{label} has opset {opset}; {OLDEST} to {newest_opset()} are supported. Export it "
+            "again, or raise it with onnx.version_converter.convert_version"
         )
-    if opset > NEWEST:
+    if opset > OPENED_BY_ALL and not _opens(opset):
         raise ModelError(
-            f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported. Export it again with "
-            "one of those, or install a newer Octavo"
+            f"{label} has opset {opset}; {OLDEST} to {newest_opset()} are supported, the newest "
+            f"that ONNX Runtime {ort.__version__} opens. Export it again with one of those, or "
+            "install a newer ONNX Runtime"
         )
     if model.ir_version < FIRST_WITH_PLAIN_INITIALIZERS:
         notes += _raise_format(model)
     notes += inline_functions(
-        model, label, NEWEST, lambda m, target: _raise_opset(m, label, opset_of(m), target)
+        model, label, newest_opset, lambda m, target: _raise_opset(m, label, opset_of(m), target)
     )
     opset = opset_of(model)
     if not runs_in_order(model):
@@ -83,6 +89,27 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     return notes
 
 
+def newest_opset() -> int:
+    """The newest opset that the installed ONNX Runtime opens."""
+    return next(opset for opset in itertools.count(OPENED_BY_ALL) if not _opens(opset + 1))
+
+
+@cache
+def _opens(opset: int) -> bool:
+    """Whether ONNX Runtime opens a model of `opset`; it says so nowhere."""
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1]) for n in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "", [x], [y])
+    imports = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    except Exception:  # noqa: BLE001  # ONNX Runtime raises whatever its C++ side throws
+        return False
+    return True
+
+
 def load_normalized(origin: Origin) -> ir.Model:
     """The model read from `origin` afresh and normalized, its opset as it is."""
     source = load(origin)
@@ -91,6 +118,7 @@ def load_normalized(origin: Origin) -> ir.Model:
 
 
 def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
+    refuse_changed(model, label, needed)
     try:
         if map_types.attached_types(model):
             _raise_with_maps(model, needed)
@@ -108,6 +136,7 @@ def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
             f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
             "version converter did not raise it; export the model again with a newer opset"
         )
+    keep_resizing(model, opset)
     return f"opset raised from {opset} to {opset_of(model)}"
 
 
