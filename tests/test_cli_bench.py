@@ -16,6 +16,7 @@ from octavo.cli import bench as cli_bench
 from octavo.cli.bench_models import feeds
 from octavo.core import ort_library
 from octavo.core.feeds import batch, shape_text
+from octavo.errors import OptionError
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
 from octavo.results.benchmark import Pair, Timed
@@ -244,3 +245,10 @@ def test_two_inputs_of_one_shape(folder: Path, capsys: pytest.CaptureFixture[str
 )
 def test_threads(said: str | None, counts: list[int | None]) -> None:
     assert cli_bench.threads_of(said) == counts
+
+
+def test_more_threads_than_processors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_bench, "usable_processors", lambda: 4)
+    assert cli_bench.threads_of("4") == [4]
+    with pytest.raises(OptionError, match=r"'1,5': .* may use 4 processors.* give at most 4"):
+        cli_bench.threads_of("1,5")

@@ -47,7 +47,11 @@ class RecipeError(OctavoError, ValueError):
 
 
 class TooFewBitsError(RecipeError):
-    """Even the smallest way to hold each layer takes more than a mix allows."""
+    """Even the smallest way to hold each layer takes more than a mix allows: `least` bytes."""
+
+    def __init__(self, text: str, least: int = 0) -> None:
+        super().__init__(text)
+        self.least = least
 
 
 class ConfigError(OctavoError, ValueError):

@@ -262,6 +262,12 @@ def test_empty_and_duplicate_node_names(tmp_path: Path) -> None:
     assert len(set(made)) == 3
     second = convert(model, tmp_path, nodes_to_exclude=[names[2]])
     assert [o.quantized for o in second.report.layers] == [True, True, False]
+    for target in ("portable", "native"):  # none of the four is refused, on either
+        model.graph.node[3].name = "same"
+        report = convert(model, tmp_path, target=target, verify=True).report
+        assert report.verification.status == "unchecked"
+        assert any(note.startswith("renamed, as another node has") for note in report.notes)
+    model.graph.node[1].name, model.graph.node[3].name = "second", "last"
     model.graph.node[2].name = "other"  # ONNX Runtime refuses the float model as it is
     close(converted, model, FEED, PER_TENSOR)
 

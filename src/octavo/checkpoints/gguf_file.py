@@ -114,6 +114,11 @@ class _Header:
         for _ in range(entries):
             key = self._string("a key of the metadata")
             metadata[key] = self._value(self._number("I"), key)
+        if metadata.get("split.count", 1) != 1:
+            raise ModelError(
+                f"{self._path} is one of {metadata['split.count']} parts of a split file; give the "
+                "whole one, into which llama-gguf-split of llama.cpp merges them"
+            )
         found = [self._tensor() for _ in range(tensors)]
         alignment = metadata.get("general.alignment", _ALIGNMENT)
         if type(alignment) is not int or alignment < 1:

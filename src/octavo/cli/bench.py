@@ -23,7 +23,9 @@ from octavo.cli.options import (
     show,
 )
 from octavo.cli.places import check_places, plot_option, write_plot
+from octavo.core.cpu import usable_processors
 from octavo.errors import ModelError, OctavoError, OptionError
+from octavo.results.words import count as counted
 
 if TYPE_CHECKING:
     from octavo.cli.bench_models import BenchModel, Feed
@@ -38,7 +40,14 @@ def threads_of(text: str | None) -> list[int | None]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise OptionError(f"--threads {text!r}: give numbers above 0 with commas, such as 1,2")
-    return list(dict.fromkeys(int(part) for part in parts))
+    counts = dict.fromkeys(int(part) for part in parts)
+    processors = usable_processors()
+    if max(counts) > (most := max(processors, 2)):
+        raise OptionError(
+            f"--threads {text!r}: this process may use {counted(processors, 'processor')}, and "
+            f"more threads wait for each other; give at most {most}"
+        )
+    return list(counts)
 
 
 @dataclass

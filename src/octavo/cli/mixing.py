@@ -84,7 +84,15 @@ def limited(
             f"--size {size}: what the model holds beside its layers takes {rest} bytes already; "
             "allow more"
         )
-    return replace(recipe, mix=replace(recipe.mix, bits=None, size=allowed))
+    mixed = replace(recipe, mix=replace(recipe.mix, bits=None, size=allowed))
+    try:
+        inspect(mixed)
+    except TooFewBitsError as error:
+        least = max(rest, 0) + error.least
+        raise OptionError(
+            f"--size {size}: the model takes {least} bytes or more; allow that many"
+        ) from None
+    return mixed
 
 
 def fewest_bits(

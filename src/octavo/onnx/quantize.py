@@ -35,8 +35,10 @@ from octavo.onnx.write.produce import files_size, produce, report_of
 from octavo.onnx.write.save import os_errors_explained
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Inspection, Recipe, Report, Verification
+from octavo.recipe.block_options import leads_to_recipes
 
 
+@leads_to_recipes
 @says_progress
 def quantize_dynamic(
     model_input: str | Path | onnx.ModelProto,

@@ -257,10 +257,10 @@ def _to_native(
     done = convert(
         model, found.sites, decisions, tensors, found.constants, form, progress, attention
     )
-    outcomes = (
-        *with_forms(done.outcomes, forms),
-        *left_quantized(model, found.constants),
-    )
+    left = left_quantized(model, found.constants)
+    there = {o.layer.op for o in left}  # the inventory may know them too, as float layers
+    others = with_forms(done.outcomes, forms)
+    outcomes = (*(o for o in others if o.quantized or o.layer.op not in there), *left)
     layers = Counter(NAMES[o.layer.kind] for o in outcomes if o.quantized)
     if not layers or not any(n.domain == DOMAIN for graph in graphs_of(model) for n in graph):
         raise NothingQuantizedError(_nothing(source, outcomes))

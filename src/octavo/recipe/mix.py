@@ -152,7 +152,9 @@ def mixed(
         allowed = mix.size - rest.bytes
     left = allowed - sum(some[0].bytes for some in ways)
     if left < 0 and (mix.bits or mix.size):
-        raise TooFewBitsError(_too_small(mix, allowed - left, weights, rest))
+        least = allowed - left
+        text = _too_small(mix, least, weights, rest)
+        raise TooFewBitsError(text, math.ceil(least + rest.bytes))
     steps = [(i, j) for i, some in enumerate(ways) for j in range(1, len(some))]
 
     def gain(step: tuple[int, int]) -> float:

@@ -21,6 +21,7 @@ from octavo.errors import (
     listed,
 )
 from octavo.recipe import Inspection, Recipe, Report
+from octavo.recipe.block_options import leads_to_recipes
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
 from octavo.torch.blocks.find import fused
@@ -46,6 +47,7 @@ QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
 
 
+@leads_to_recipes
 @says_progress
 def quantize_dynamic(
     model: nn.Module,

@@ -41,6 +41,11 @@ def folder(float_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "int8"
 
 
+def test_a_name_in_place_of_a_configuration(float_folder: Path) -> None:
+    with pytest.raises(OptionError, match=r"'int8' is a str; .* OctavoConfig\(recipe='int8'\)"):
+        load(BERT, float_folder, quantization_config="int8")
+
+
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_full_disk_leaves_no_part_of_a_model(
     at: int, float_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -222,11 +222,45 @@ def test_bad_files_are_refused_before_anything_is_written(llama: Path, tmp_path:
     assert "'lamma'" in _damaged(path, lambda data: whole.replace(b"llama", b"lamma"))
     message = _damaged(path, lambda data: whole.replace(b"ffn_up.weight", b"ffn_xx.weight", 1))
     assert re.search(r"lacks model\.layers\.\d\.mlp\.up_proj\.weight", message)
+    assert re.search(r"no place for blk\.\d\.ffn_xx\.weight; a newer transformers", message)
     assert run("quantize", "m.gguf", "-o", "out") == 3
     assert not (tmp_path / "out").exists()
     path.write_bytes(whole)
     with pytest.raises(OptionError, match="skip: 'nothing'"):
         load_gguf(path, skip=["nothing"])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "said", "words"),
+    [
+        ("llama", {}, r"lacks .*q_proj.* needs: get the file again, or convert the model anew"),
+        ("llama", {"split.count": 3}, r"one of 3 parts of a split file.*into which llama-gguf-split"),
+        ("martian", {}, r"of the architecture 'martian', which transformers .* does not read"),
+        ("qwen35", {}, r"\(qwen35\) lacks the field 'qwen35\.\w+.*convert the model anew"),
+        ("gpt-oss", {}, r"\(gpt-oss\) lacks "),
+        ("t5", {}, r"\(t5\): transformers cannot load it: ValueError: Unrecognized"),
+    ],
+    ids=[
+        "not whole",
+        "split",
+        "unknown architecture",
+        "no field",
+        "spelt by llama.cpp",
+        "no class",
+    ],
+)
+def test_what_a_file_lacks_is_said_with_the_way_out(
+    architecture: str, said: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    from tests.checkpoints.gguf_files import write_gguf
+
+    keys: dict[str, Any] = {"block_count": 1, "context_length": 64, "embedding_length": 64}
+    keys |= {"feed_forward_length": 96, "attention.head_count": 4, "vocab_size": 64}
+    metadata = {f"{architecture}.{key}": value for key, value in keys.items()} | said
+    table = {"token_embd.weight": (np.zeros((64, 64), np.float32), "F32")}
+    path = write_gguf(tmp_path / "m.gguf", table, architecture, metadata)
+    with pytest.raises(ModelError, match=words):
+        load_gguf(path)
 
 
 def test_experts_are_refused_by_name(tmp_path: Path) -> None:

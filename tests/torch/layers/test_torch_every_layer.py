@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from octavo.errors import ModelError, NotTrainableError
+from octavo.torch import quantize_dynamic
 from tests.models import assert_bits
 from tests.torch.behaviour import (
     FLOATS,
@@ -272,3 +274,27 @@ REPRS = {
 @pytest.mark.parametrize("name", REPRS)
 def test_it_prints_what_it_is(name: str) -> None:
     assert repr(made(name)) == REPRS[name]
+
+
+@pytest.mark.parametrize(
+    ("layer", "wrong"),
+    [
+        (lambda: nn.Linear(8, 4), torch.ones(3, 9)),
+        (lambda: nn.Conv2d(8, 4, 3), torch.ones(1, 9, 5, 5)),
+        (lambda: nn.LSTM(8, 4), torch.ones(3, 1, 9)),
+        (lambda: nn.GRU(8, 4), torch.ones(3, 1, 9)),
+        (lambda: nn.GRUCell(8, 4), torch.ones(3, 9)),
+        (lambda: nn.Embedding(8, 4), torch.tensor([9])),
+    ],
+)
+def test_an_input_that_does_not_fit_names_the_layer(layer: Any, wrong: torch.Tensor) -> None:
+    """By its place in the model, alone by its class, and where it runs with what follows it."""
+    kind = type(layer())
+    for model, name in (
+        (nn.Sequential(nn.Sequential(layer())), r"0\.0"),
+        (nn.Sequential(OrderedDict(first=layer(), second=nn.Identity())), "first"),
+        (layer(), f"Quantized{kind.__name__}"),
+    ):
+        quantized = quantize_dynamic(model, {kind})
+        with pytest.raises((ValueError, IndexError), match=rf"^{name}: (x|input|indices): "):
+            quantized(wrong)

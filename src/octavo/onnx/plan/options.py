@@ -22,6 +22,7 @@ from octavo.recipe import (
     Recipe,
     Scheme,
 )
+from octavo.recipe.block_options import FOUR_BITS, refuse_block_options
 from octavo.recipe.yaml_files import recipe_of
 
 WEIGHTLESS_OPS = ("Transpose",)  # ONNX Runtime accepts it; it holds nothing to quantize
@@ -39,6 +40,27 @@ EXTRA_OPTIONS = (
     "MatMulConstBOnly",
     "WeightSymmetric",
 )
+_CALIBRATED = "it is for activations with calibrated ranges; dynamic ones have none"
+_PAIRS = "it is for the pairs of static quantization; quant_format='qdq' writes dynamic ones"
+# Other keys that ONNX Runtime's quantizers read.
+_ONNXRUNTIMES = {
+    "DefaultTensorType": "types are read from the model",
+    "TensorQuantOverrides": "a recipe has a rule for each layer: recipe='recipe.yaml'",
+    "BlockSize": "recipe='int4' holds weights in blocks of 32, 'int4-128' of 128",
+    "QuantizeBias": "a bias stays float",
+    **dict.fromkeys(
+        "SmoothQuant SmoothQuantAlpha SmoothQuantFolding CalibStridedMinMax MinimumRealRange "
+        "CalibMaxIntermediateOutputs CalibMovingAverage CalibMovingAverageConstant "
+        "CalibTensorRangeSymmetric CalibPercentile".split(),
+        _CALIBRATED,
+    ),
+    **dict.fromkeys(
+        "AddQDQPairToWeight DedicatedQDQPair OpTypesToExcludeOutputQuantization UseQDQContribOps "
+        "QDQDisableWeightAdjustForInt32Bias QDQKeepRemovableActivations "
+        "QDQOpTypePerChannelSupportToAxis".split(),
+        _PAIRS,
+    ),
+}
 
 
 class QuantType(Enum):
@@ -141,6 +163,12 @@ def _extra(given: Mapping[str, Any] | None) -> dict[str, Any]:
         raise OptionError(f"extra_options maps names to True or False; this is {given!r}")
     extra = dict(given or {})
     for key, value in extra.items():
+        if key in _ONNXRUNTIMES:
+            raise OptionError(
+                f"extra_options[{key!r}] of ONNX Runtime's has no meaning here: "
+                f"{_ONNXRUNTIMES[key]}; leave it out"
+            )
+        refuse_block_options([str(key)])
         if key not in EXTRA_OPTIONS:
             near = did_you_mean(str(key), EXTRA_OPTIONS)
             raise OptionError(f"unknown extra option {key!r}.{near}")
@@ -158,6 +186,8 @@ def _qtype(weight_type: Any) -> QType | None:
     if weight_type is None:
         return None
     name = getattr(weight_type, "name", str(weight_type))
+    if name.lower().rpartition(".")[2] in ("qint4", "quint4", "int4", "uint4"):
+        raise OptionError(f"weight_type {name!r}: {FOUR_BITS}")
     if name not in QuantType.__members__:
         raise OptionError(f"weight_type {name!r}.{did_you_mean(name, QuantType.__members__)}")
     return QType(QuantType[name].value)

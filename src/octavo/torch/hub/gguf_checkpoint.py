@@ -112,7 +112,12 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
         with quiet_libraries():
             config = AutoConfig.from_pretrained(folder, gguf_file=file.path.name)
     except Exception as error:  # whatever transformers raises of a file
-        raise ModelError(f"{path}: transformers cannot use its metadata: {brief(error)}") from error
+        if isinstance(error, KeyError) and error.args:
+            raise ModelError(
+                f"{path} ({file.architecture}) lacks the field {error.args[0]!r} in its metadata: "
+                "get the file again, or convert the model anew with llama.cpp"
+            ) from error
+        raise ModelError(f"{path}: transformers cannot use its metadata: {typed(error)}") from error
     refuse_depth(config, file.path, len(file.tensors))
     config = windowed(config, file)
     complete(config, file)
@@ -141,8 +146,15 @@ def load_gguf(
     found = find_gguf(path)
     config = OctavoConfig(recipe=recipe, skip=skip)
     config.refuse_limits(found.name, found.kept_by)
-    with quiet_libraries():
-        return found.loader(found.folder, quantization_config=config)
+    try:
+        with quiet_libraries():
+            return found.loader(found.folder, quantization_config=config)
+    except OctavoError:
+        raise
+    except Exception as error:  # whatever transformers raises of a file
+        raise ModelError(
+            f"{path} ({found.file.architecture}): transformers cannot load it: {typed(error)}"
+        ) from error
 
 
 def _check_architecture(file: GgufFile) -> None:
@@ -151,7 +163,8 @@ def _check_architecture(file: GgufFile) -> None:
 
     known = {*GGUF_SUPPORTED_ARCHITECTURES, "t5encoder", *_newer_architectures()}
     known.discard("general")
-    if file.architecture not in {*known, *(name.replace("_", "") for name in known)}:
+    plain = str.maketrans("", "", "-_")  # llama.cpp has gpt-oss and qwen2moe
+    if file.architecture.translate(plain) not in {name.translate(plain) for name in known}:
         raise ModelError(
             f"{file.path} is of the architecture {file.architecture!r}, which transformers "
             f"{transformers.__version__} does not read of GGUF files."

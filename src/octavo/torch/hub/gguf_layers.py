@@ -188,9 +188,13 @@ class GgufLayers:
             if name not in self.tensors and name not in tied
         ]
         if lacking:
+            advice = "get the file again, or convert the model anew with llama.cpp"
+            if self._unplaced:
+                unplaced = listed(self._unplaced, _SHOWN)
+                advice = f"it has no place for {unplaced}; a newer transformers may know the file"
             raise ModelError(
                 f"{self.file.path} ({self.file.architecture}) lacks {listed(lacking, _SHOWN)}, "
-                f"which {type(self.model).__name__} needs: a newer transformers may know the file"
+                f"which {type(self.model).__name__} needs: {advice}"
             )
 
     def finish(self, model: nn.Module) -> Report:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
+from octavo.errors import OptionError
 from octavo.torch.hub.config import OctavoConfig
 from octavo.torch.hub.foreign import refuse_without_method
 from octavo.torch.hub.gguf_config import complete
@@ -85,6 +86,11 @@ def ask_octavo_for_gguf() -> None:
         gguf_file: str | None = None,
         **kwargs: Any,
     ) -> Any:
+        if isinstance(quantization_config, str):
+            raise OptionError(
+                f"quantization_config={quantization_config!r} is a str; give an object: "
+                f"OctavoConfig(recipe={quantization_config!r})"
+            )
         if gguf_file is None or not isinstance(quantization_config, OctavoConfig):
             if isinstance(quantization_config, OctavoConfig):
                 refuse_without_method(config)
