@@ -105,6 +105,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("isa", dict.fromkeys([*available(), *KNOWN]), indirect=True)
 
 
+@pytest.fixture(autouse=True)
+def _idle(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run beside each other; what they time is told, as on a machine of their own."""
+    if request.node.get_closest_marker("real_time") is None:
+        monkeypatch.setattr("octavo.measure.waiting.waited", float)
+
+
 @pytest.fixture
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of an instruction set, which kernels use during the test."""

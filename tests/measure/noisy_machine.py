@@ -14,7 +14,7 @@ class Machine:
 
     `placed` is the standard deviation of what each opening's place in memory does to its speed,
     `spikes` the share of calls that lose the processor, for 4 to 20 ms. `idle` seconds pass before
-    each turn.
+    each turn. Where that is `told`, as by a system that counts waits, `waited` has the seconds.
     """
 
     def __init__(
@@ -26,10 +26,12 @@ class Machine:
         jitter: float = 0.01,
         drift: float = 0.2,
         idle: float = 0.012,
+        told: bool = False,
     ) -> None:
         self.now, self.random, self.opened = 0.0, random.Random(seed), 0
         self._placed, self._spikes, self._jitter = placed, spikes, jitter
         self._drift, self._idle = drift, idle
+        self._told, self.waited = told, 0.0
         self._phase = self.random.uniform(0, 7)
 
     @property
@@ -38,6 +40,7 @@ class Machine:
             wall=lambda: self.now,
             settle=lambda: self.sleep(self._idle),
             spins=lambda: self._idle > 0,
+            waits=lambda: self.waited if self._told else 0.0,
         )
 
     def sleep(self, seconds: float) -> None:
@@ -61,8 +64,11 @@ class Machine:
                 taken = (
                     seconds * slower * self.pace() * (1 + abs(self.random.gauss(0, self._jitter)))
                 )
-                if self.random.random() < self._spikes:
-                    taken += self.random.uniform(0.004, 0.02)
+                # A long call is met by as many as a second of short ones.
+                chance = self._spikes * (seconds / 0.002 if self._told else 1)
+                if self.random.random() < chance:
+                    lost = self.random.uniform(0.004, 0.02)
+                    taken, self.waited = taken + lost, self.waited + lost
                 self.now += taken
 
             return call

@@ -339,7 +339,7 @@ def test_the_float_model_has_one_time_whatever_it_took_beside_each_trial() -> No
         for t, f in ((MISSED, 0.0021), (BEST, 0.0020), (MET, 0.0030))
     )
     text = result(baseline=base, best=trials[1], trials=trials).text()
-    assert "Latency   2.10 ms -> 1.09 ms a run (1.92x as fast)" in text
+    assert "Latency   2.10 ms -> 1.09 ms a run (1.92x as fast, 0.40 to 0.70 of the time)" in text
     rows = [line.split() for line in text.splitlines() if " ms  " in line and " MB" in line]
     shown = [(float(r[r.index("ms") - 1]), float(r[r.index("ms") + 1])) for r in rows]
     assert [ratio for _, ratio in shown] == [1.0, 0.5, 0.52, 0.63]

@@ -1,7 +1,9 @@
 """The loop over simulated models: what it promises whatever a strategy does."""
 
+import itertools
 import json
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import EvaluationError, HistoryError, OptionError, OutputError
+from octavo.measure import waiting
 from octavo.recipe import Scheme, preset
 from octavo.recipe.target import Built
+from octavo.results.benchmark import BUSY
 from octavo.results.tuning import Status, Trial
 from octavo.tune import Criterion, Objective, tune
 from octavo.tune.arguments import strategy_named
@@ -433,3 +437,14 @@ def test_nor_of_one_of_several_metrics(metrics: list[str]) -> None:
         tune(Same((0.1,)), metric=[(metrics[0], None), (metrics[1], None)], **given)
     with pytest.raises(OptionError, match="accuracy is exactly 0"):
         tune(Same((0.1,)), metric=[(name, 0.5) for name in metrics], **given)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "basic"])
+def test_a_busy_machine_chooses_by_no_speed(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first that keeps the criterion is chosen, and no time is told."""
+    monkeypatch.setattr(waiting, "waited", itertools.count().__next__)
+    result = tune(Simulated((0.0, 0.2, 0.0)), evaluate, strategy=strategy, max_trials=6)
+    assert result.status.met and result.best.meets
+    assert all(t.time_ratio is None and t.latency is None for t in result.trials)
+    assert BUSY in result.notes
+    assert not re.search(r"as fast|times as long|Latency", result.text())

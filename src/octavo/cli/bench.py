@@ -113,6 +113,7 @@ class Bench:
     ) -> None:
         from octavo.core.feeds import batch
         from octavo.measure.benchmark import compare
+        from octavo.results.benchmark import BUSY, conditions
 
         start = time.perf_counter()
         pairs, timed = compare(
@@ -126,6 +127,9 @@ class Bench:
         )
         self.took += time.perf_counter() - start
         self.rows += pairs
+        if not timed:
+            self.notes.append(": ".join(filter(None, (conditions(shape, threads), BUSY))))
+            return
         for (file, feed), one in zip(given, timed, strict=True):
             self._say(f"memory of {file.name}", 0)
             memory = self._memory(file, feed, threads)
@@ -226,4 +230,5 @@ def bench(
         notes = tuple(dict.fromkeys(timing.notes))
         found = Benchmark(tuple(timing.rows), tuple(timing.timed), timing.took, notes, machine())
         show(found, json=json)
-        write_plot(plot, lambda: speeds_plot(found))
+        if found.models:  # else there is nothing to draw, as a note says
+            write_plot(plot, lambda: speeds_plot(found))

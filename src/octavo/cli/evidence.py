@@ -141,7 +141,7 @@ class _Measured:
             raise OptionError("it could not be compared")  # it may well fail in each call
         from octavo.core.feeds import batch, shape_text
         from octavo.measure.benchmark import compare, machine
-        from octavo.results.benchmark import Benchmark
+        from octavo.results.benchmark import BUSY, Benchmark
         from octavo.results.evidence import FLOAT, QUANTIZED
         from octavo.torch.comparing.saved_models import timed_pair
 
@@ -155,4 +155,6 @@ class _Measured:
             shape=shape_text(pair.feed),
             progress=self.progress,
         )
+        if not timed:
+            self.notes.append(BUSY)
         self.benchmark = Benchmark(rows, timed, perf_counter() - start, machine=machine())

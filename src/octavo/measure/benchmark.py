@@ -16,7 +16,7 @@ from octavo.core.cpu import processor_name, usable_processors
 from octavo.core.kernels import isa
 from octavo.errors import OptionError
 from octavo.measure.openings import Call, Clock, Opener, Opening, Openings
-from octavo.results.benchmark import Benchmark, Pair, Timed
+from octavo.results.benchmark import BUSY, Benchmark, Pair, Timed
 from octavo.results.words import count
 
 SECONDS = 30.0
@@ -41,7 +41,8 @@ def bench(
 
     For PyTorch: `bench({"float": lambda: model(x), "int8": lambda: quantized(x)})`. `print` shows
     the result as a table, `.rows` has the pairs: the time of `b` over that of `a`, `a` being the
-    one given earlier, with a 99% interval and a verdict.
+    one given earlier, with a 99% interval and a verdict. Where other programs hold the processors
+    there are none, and a note says so.
 
     Args:
         callables: by name, or in a list, whose entries are named "0", "1", ..
@@ -69,7 +70,8 @@ def bench(
         timed = tuple(
             replace(one, load_seconds=None, load_low=None, load_high=None) for one in timed
         )
-    return Benchmark(rows, timed, clock.wall() - start, machine=machine())
+    notes = () if timed else (BUSY,)
+    return Benchmark(rows, timed, clock.wall() - start, notes, machine())
 
 
 def machine() -> str:
@@ -98,7 +100,8 @@ def compare(
     """The pairs and the models. Each opener gives the call that is timed, opened afresh.
 
     No turn begins after `limit` seconds: there may then be fewer openings than an interval that
-    says much needs, and where there are none, no pairs and no models.
+    says much needs, and where there are none, no pairs and no models. So it is where the machine is
+    busy: most turns waited for a processor.
 
     `shape` and `threads` are handed on; `progress` is told the seconds spent. `with_threads` says
     that an opener makes all threads that its call uses, as ONNX Runtime's sessions do.
@@ -124,7 +127,7 @@ def compare(
         over = now + (now - first) / len(found) > begin + seconds
         if len(found) >= 2 and (over or len(found) >= MOST or _precise(found, pairs)):
             break
-    if not found:
+    if not found or openings.is_busy:
         return (), ()
     rows = tuple(_pair(a, b, found, shape, threads) for a, b in pairs)
     return rows, tuple(_timed(name, found, shape, threads, items) for name in openers)

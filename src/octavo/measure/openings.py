@@ -5,7 +5,8 @@ What spoils a comparison is met one by one:
 - the machine's speed drifts within seconds: slots of some milliseconds are compared with the ones
   beside them, and every second pass runs backwards (A B B A);
 - other programs and the hypervisor take the processor away for moments: of a slot's calls, and of
-  an opening's passes, the median counts;
+  an opening's passes, the median counts. Long calls meet that more often than short ones, so
+  passes that waited for a processor are left out;
 - where a model's weights lie in memory changes its speed from session to session by some percent:
   there are many openings, and they come in twos, of which the second has the opposite order, so
   that both calls have had each place;
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from octavo.measure import waiting
 from octavo.measure.timing import await_threads, threads_are_busy
 
 Call = Callable[[], object]
@@ -61,16 +63,22 @@ def one_processor() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds on the wall, what comes before each turn, and whether a call made it necessary."""
+    """Seconds on the wall, what comes before each turn, and whether a call made it necessary.
+
+    `waits` are the seconds that this process has waited for processors.
+    """
 
     wall: Callable[[], float] = time.perf_counter
     settle: Callable[[], object] = await_threads
     spins: Callable[[], bool] = threads_are_busy
+    waits: Callable[[], float] = lambda: waiting.waited()  # noqa: PLW0108  # tests put another there
 
 
 @dataclass(frozen=True)
 class Opening:
     """All calls, opened once and then timed: seconds of a call, one figure a pass, by name.
+
+    Passes in which a turn waited for a processor are left out.
 
     `opened` has the seconds that opening took, `runs` how many calls each turn timed.
     """
@@ -127,8 +135,9 @@ class Openings:
 
     A first opening of each is not counted: it says how long all takes. Iterating goes on until
     `limit` seconds are over, after which nothing is opened and no turn begins: openings that are
-    not whole by then are dropped. `with_threads` says that opening a call makes all threads that it
-    uses. `on_step` is called after each opening.
+    not whole by then are dropped. So are those that waited for a processor in each pass; it ends
+    where `budget` is spent on them. `with_threads` says that opening a call makes all threads that
+    it uses. `on_step` is called after each opening.
     """
 
     def __init__(
@@ -143,7 +152,8 @@ class Openings:
         on_step: Callable[[], object] = _nothing,
     ) -> None:
         self._openers, self._clock, self._on_step = openers, clock, on_step
-        self._end = clock.wall() + limit
+        self._spent, self._end = clock.wall() + budget, clock.wall() + limit
+        self._made = self._waited = 0  # passes
         self._random = random.Random(seed)
         once, opening = {}, 0.0
         self._settles = False
@@ -176,7 +186,15 @@ class Openings:
             second = first and self._open(names[::-1])
             if first is None or second is None:
                 return
-            yield first, second
+            if all(first.seconds.values()) and all(second.seconds.values()):
+                yield first, second
+            elif self._clock.wall() >= self._spent:
+                return
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other programs had the processors in most passes: the rest may be luck."""
+        return self._waited > self._made / 2
 
     def _is_over(self) -> bool:
         return self._clock.wall() >= self._end
@@ -197,21 +215,27 @@ class Openings:
         seconds: dict[str, list[float]] = {name: [] for name in names}
         with self._kept():
             for i in range(self.passes):
+                taken: dict[str, float] = {}
+                waited = False
                 for name in names if i % 2 == 0 else names[::-1]:
                     if self._is_over():
                         return None
-                    seconds[name].append(self._turn(name, calls[name]))
+                    if self._settles:
+                        clock.settle()
+                    start, waits = clock.wall(), clock.waits()
+                    taken[name] = self._turns[name].time(calls[name], clock)
+                    waits = clock.waits() - waits
+                    waited |= waits > waiting.SHARE * (clock.wall() - start)
+                self._made += 1
+                self._waited += waited
+                for name in () if waited else names:
+                    seconds[name].append(taken[name])
         self._on_step()
         return Opening(
             opened,
             {name: tuple(seconds[name]) for name in self._openers},
             {name: turn.calls * turn.chunk * self.passes for name, turn in self._turns.items()},
         )
-
-    def _turn(self, name: str, call: Call) -> float:
-        if self._settles:
-            self._clock.settle()
-        return self._turns[name].time(call, self._clock)
 
 
 def _warmed(call: Call, clock: Clock) -> float:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.errors import OptionError
+from octavo.measure import waiting
 
 LEAST_SECONDS = 0.02  # a round of one model: below that, a tick of the kernel shows
 WAKING_SHOWS = 1.0  # seconds; waking threads and reading weights takes milliseconds
@@ -61,9 +62,13 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The timings of calls that were made in turn."""
+    """The timings of calls that were made in turn, without rounds that waited for a processor.
+
+    `busy` says that most did, so that all are there and nothing can be told from them.
+    """
 
     timings: Mapping[str, Timing]
+    busy: bool = False
 
     def __getitem__(self, name: str) -> Timing:
         return self.timings[name]
@@ -111,7 +116,8 @@ def pooled(parts: Sequence[Comparison]) -> Comparison:
                 tuple(busy for part in parts for busy in part[name].cores),
             )
             for name in parts[0].timings
-        }
+        },
+        any(part.busy for part in parts),
     )
 
 
@@ -157,6 +163,7 @@ def interleave(
     settle: Callable[[str], object] | None = None,
     wall: Callable[[], float] = time.perf_counter,
     cpu: Callable[[], float] = time.process_time,
+    waits: Callable[[], float] = lambda: waiting.waited(),  # noqa: PLW0108  # tests replace it
 ) -> Comparison:
     """Times `calls` in turn, each for at least `least` seconds a round.
 
@@ -164,7 +171,8 @@ def interleave(
     Every second round runs backwards, so that none always follows the same neighbour. With
     `settle`, that function is given a call's name before the call is timed, and the call is then
     made once untimed, which wakes its threads and warms its weights (calls longer than a second are
-    not: it would not show). `wall` and `cpu` are clocks in seconds.
+    not: it would not show). `wall` and `cpu` are clocks in seconds, `waits` counts those that this
+    process has waited for processors.
 
     `budget` seconds are what slow calls may take: a third of it goes into warming up, and no round
     begins that would likely end after it. Each call is made once to warm up and two rounds are
@@ -180,21 +188,34 @@ def interleave(
         once[name] = _warmed_up(call, warmup, budget / 3 / len(calls), wall, cpu)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     cores: dict[str, list[float]] = {name: [] for name in calls}
+    clean: list[int] = []
     rounds_begin = wall()
     for i in range(rounds):
         now = wall()
         if i >= 2 and now + (now - rounds_begin) / i > begin + budget:
             break
+        waited = False
         for name in names if i % 2 == 0 else reversed(names):
             if settle is not None:
                 settle(name)
                 if once[name] <= WAKING_SHOWS:
                     calls[name]()
             repeats = max(1, math.ceil(least / max(once[name], 1e-7)))
+            before = waits()
             elapsed, busy = _timed(calls[name], repeats, wall, cpu)
+            waited |= waits() - before > waiting.SHARE * elapsed * repeats
             seconds[name].append(elapsed)
             cores[name].append(busy)
-    return Comparison({n: Timing(tuple(seconds[n]), tuple(cores[n])) for n in calls})
+        if not waited:
+            clean.append(i)
+    made = len(seconds[names[0]]) if names else 0
+    is_busy = len(clean) < max(2, made / 2)
+    kept = range(made) if is_busy else clean
+    timings = {
+        n: Timing(tuple(seconds[n][i] for i in kept), tuple(cores[n][i] for i in kept))
+        for n in calls
+    }
+    return Comparison(timings, is_busy)
 
 
 def _warmed_up(

@@ -39,6 +39,11 @@ TELLS = 0.03
 WIDE = 1.25
 """Bounds that are this many times apart are told in place of the ratio between them."""
 
+BUSY = (
+    "this machine is busy: no speed can be told. End what else runs on it, or use fewer threads, "
+    "and time again"
+)
+
 
 class Verdict(str, Enum):
     """What may be said of the second model of a pair, seen from the first."""
@@ -171,7 +176,8 @@ class Benchmark(Result):
                 "Too noisy to tell: close what else runs on this machine, or give it more seconds."
             )
         yield from noted([clean(note) for note in self.notes])
-        yield line(_footnote(self), style="dim")
+        if self.models:
+            yield line(_footnote(self), style="dim")
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:

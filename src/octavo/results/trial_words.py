@@ -94,13 +94,16 @@ def time_ratio(x: float | None) -> str:
 
 def versus_float(trial: Trial) -> str:
     """The trial's time over the float model's, as a benchmark says it: `1.92x as fast`, `takes 1.10
-    times as long`, or `no difference seen`."""
+    times as long`, or `no difference seen`; the first two with the interval, if it is known."""
     x = trial.time_ratio
     if x is None:
         return ""
     if trial.shows_no_difference:
         return "no difference seen"
-    return f"{1 / x:.2f}x as fast" if 0 < x < 1 else f"takes {x:.2f} times as long"
+    said = f"{1 / x:.2f}x as fast" if 0 < x < 1 else f"takes {x:.2f} times as long"
+    if trial.time_low is None or trial.time_high is None:
+        return said
+    return f"{said}, {trial.time_low:.2f} to {trial.time_high:.2f} of the time"
 
 
 def float_seconds(trials: Sequence[Trial]) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.errors import EvaluationError, HistoryError, brief, typed
 from octavo.recipe import Recipe
+from octavo.results.benchmark import BUSY
 from octavo.results.tuning import Trial
 from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History, digest
@@ -204,14 +205,17 @@ class Measurements:
             if measured.error:
                 return replace(trial, error=measured.error, meets=False, accuracy=None)
             seconds, ratio, low, high = measured.value[1]
-            trial = replace(
-                trial,
-                latency=seconds,
-                time_ratio=ratio,
-                float_latency=measured.value[0][0],
-                time_low=low,
-                time_high=high,
-            )
+            if ratio is None:
+                self.note_once(BUSY)
+            else:
+                trial = replace(
+                    trial,
+                    latency=seconds,
+                    time_ratio=ratio,
+                    float_latency=measured.value[0][0],
+                    time_low=low,
+                    time_high=high,
+                )
         if self.weighed:
             self.view.doing(f"measuring the memory of trial {trial.index}")
             measured = self._alone(Peak(variant))
@@ -263,6 +267,9 @@ class Measurements:
             "kinds of layers are not timed",
             [[0.0, 1.0, 1.0, 1.0] for _ in variants],
         )
+        if any(low is None for _, _, low, _ in found):
+            self.note_once(BUSY)
+            return [(1.0, 1.0) for _ in found]
         return [(low, high) for _, _, low, high in found]
 
     # docs/notes/tuning.md: "The best of many is the luckiest"
@@ -309,7 +316,7 @@ class Measurements:
         found = self._once(
             "native", key, Time(variants, self._limit()), doing, "target native", None
         )
-        return None if found is None else float(found[1][1])
+        return None if found is None or found[1][1] is None else float(found[1][1])
 
     def weighed_before(self, trials: Sequence[Trial]) -> list[Trial]:
         """The trials with the sizes and the peak memory that the objective asks for.
@@ -373,6 +380,11 @@ class Measurements:
 
     def _keep(self, kind: str, key: str, value: Any) -> None:
         self.history.put(kind, key, value, self.elapsed())
+
+    def note_once(self, text: str) -> None:
+        """The same note is one, however often there is a reason for it."""
+        if text not in self.notes:
+            self.note(text)
 
     def note(self, text: str) -> None:
         """Something to know, for the result and whoever watches."""

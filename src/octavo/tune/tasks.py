@@ -97,8 +97,8 @@ class TaskResult:
     """What a task gives: its `value` (plain data), or the traceback of what went wrong.
 
     Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first one, its lower
-    and upper quartile] a variant; Compare, see `Turns.compared`; Weigh and Peak bytes; Errors
-    [the numbers, how many inputs each ran on].
+    and upper quartile] a variant, None for each ratio on a busy machine; Compare, see
+    `Turns.compared`; Weigh and Peak bytes; Errors [the numbers, how many inputs each ran on].
     """
 
     value: Any
@@ -188,11 +188,15 @@ class Setting:
         feeds = self.feeds()
         return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
 
-    def _times(self, variants: Sequence[Variant], limit: float) -> list[list[float]]:
-        """Each variant's seconds (over all timed inputs), and their ratio to the first one's."""
+    def _times(self, variants: Sequence[Variant], limit: float) -> list[list[float | None]]:
+        """Each variant's seconds (over all timed inputs), and their ratio to the first one's.
+
+        The machine may be too busy to tell: there is no ratio then.
+        """
         few = len(variants) <= 2  # the float model and the one that was evaluated last
         models = [self.built(f) if few or f.recipe is None else self._build(f) for f in variants]
         found = [[0.0, 1.0, 1.0, 1.0] for _ in variants]
+        busy = False
         for feed in self.timed_feeds:
             runs = {str(i): _call(model, feed) for i, model in enumerate(models)}
             compared = time_ratios(
@@ -201,12 +205,13 @@ class Setting:
                 rounds=self.rounds,
                 budget_seconds=min(self.time_budget, limit) / len(self.timed_feeds),
             )
+            busy |= compared.busy
             for i, row in enumerate(found):
                 ratio = compared.time(str(i), over="0")
                 row[0] += compared[str(i)].median
                 for at, value in enumerate((ratio.median, ratio.low, ratio.high), 1):
                     row[at] *= value ** (1 / len(self.timed_feeds))
-        return found
+        return [[row[0], None, None, None] if busy else [*row] for row in found]
 
     def _compared(self, task: Compare) -> dict[str, Any]:
         """See `Turns.compared`."""

@@ -234,7 +234,11 @@ def test_bad_files_are_refused_before_anything_is_written(llama: Path, tmp_path:
     ("architecture", "said", "words"),
     [
         ("llama", {}, r"lacks .*q_proj.* needs: get the file again, or convert the model anew"),
-        ("llama", {"split.count": 3}, r"one of 3 parts of a split file.*into which llama-gguf-split"),
+        (
+            "llama",
+            {"split.count": 3},
+            r"one of 3 parts of a split file.* llama-gguf-split",
+        ),
         ("martian", {}, r"of the architecture 'martian', which transformers .* does not read"),
         ("qwen35", {}, r"\(qwen35\) lacks the field 'qwen35\.\w+.*convert the model anew"),
         ("gpt-oss", {}, r"\(gpt-oss\) lacks "),
