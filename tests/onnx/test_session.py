@@ -264,6 +264,24 @@ def test_options_may_have_the_library_already(native_file: Path, before: int) ->
     assert len(ort.InferenceSession(native_file, options).get_outputs()) == 1
 
 
+@pytest.mark.slow
+def test_sessions_keep_no_memory(native_file: Path) -> None:
+    """A set of options for each kept 40 KB, which is 80 MB here."""
+    code = """
+    import gc, sys
+    import octavo.onnx
+    def rss():
+        gc.collect()
+        return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmRSS"))
+    for i in range(2100):
+        octavo.onnx.session(sys.argv[1])
+        if i == 99:
+            before = rss()
+    print(rss() - before)
+    """
+    assert int(fresh.python(code, native_file).stdout) < 2000 * 2  # KB
+
+
 def test_the_library_is_beside_the_native_module() -> None:
     library = Path(sessions.custom_ops_library())
     native = Path(str(importlib.import_module("octavo._native").__file__))

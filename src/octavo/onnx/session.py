@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -75,12 +76,16 @@ def open_as(
     _refuse_misfit(name, said, ort.__version__)
     options = ort.SessionOptions() if sess_options is None else sess_options
     folder = None
-    if said.get("octavo.cpu") == "vnni" and _saturates():
+    exact = said.get("octavo.cpu") == "vnni" and _saturates()
+    if exact:
         _add_entry(options, _PRECISION, "1")
         if options.get_session_config_entry(_PRECISION) == "1":
             given, folder = _exact(given)
     if said.get("octavo.target") == "native":
-        register(options)
+        if sess_options is None and folder is None:
+            options = _with_operators(custom_ops_library(), exact)
+        else:
+            register(options)
     refusals = tuple(
         e for e in vars(state).values() if isinstance(e, type) and issubclass(e, Exception)
     )
@@ -94,6 +99,22 @@ def open_as(
             f"{name}: ONNX Runtime {ort.__version__} cannot open it: {error}. "
             f"{UNKNOWN_OPERATOR if _is_unknown_operator(error) else data_file}"
         ) from error
+
+
+@cache
+def _with_operators(library: str, exact: bool) -> ort.SessionOptions:
+    """Options for all files of target native that come without, with the operators of `library`.
+
+    What is registered with one set of options stays until the process ends, as ONNX Runtime does
+    not say when a session has let go of it: a set for each session would take 40 KB each.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    if exact:
+        _add_entry(options, _PRECISION, "1")
+    register(options)
+    return options
 
 
 def _exact(given: str | bytes) -> tuple[str | bytes, str | None]:
