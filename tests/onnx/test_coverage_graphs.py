@@ -22,6 +22,7 @@ from tests.graphs import (
     Converted,
     assert_close,
     build,
+    checked,
     convert,
     integer_tensors,
     node,
@@ -264,9 +265,9 @@ def test_empty_and_duplicate_node_names(tmp_path: Path) -> None:
     assert [o.quantized for o in second.report.layers] == [True, True, False]
     for target in ("portable", "native"):  # none of the four is refused, on either
         model.graph.node[3].name = "same"
-        report = convert(model, tmp_path, target=target, verify=True).report
-        assert report.verification.status == "unchecked"
-        assert any(note.startswith("renamed, as another node has") for note in report.notes)
+        verification = checked(model, tmp_path, target=target)
+        assert (verification.status, verification.runs) == ("unchecked", 0)
+        assert "two nodes with same node name (same)" in verification.detail
     model.graph.node[1].name, model.graph.node[3].name = "second", "last"
     model.graph.node[2].name = "other"  # ONNX Runtime refuses the float model as it is
     close(converted, model, FEED, PER_TENSOR)

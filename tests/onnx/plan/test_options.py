@@ -122,7 +122,7 @@ def test_it_changes_the_schemes_of_rules_too_and_no_float_ones() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "texts"),
     [
-        ({"weight_type": ort_quantization.QuantType.QInt4}, OptionError, ["QInt4", "QInt8"]),
+        ({"weight_type": ort_quantization.QuantType.QInt4}, OptionError, ["QInt4", "'int4'"]),
         ({"weight_type": 3}, OptionError, ["weight_type '3'", "QInt8, QUInt8"]),
         ({"reduce_range": 2}, OptionError, ["reduce_range", "2"]),
         ({"op_types_to_quantize": ["Transpose", "Add"]}, RecipeError, ["'Add'", "MatMul"]),

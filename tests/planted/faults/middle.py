@@ -146,8 +146,8 @@ FAULTS = (
     Fault(
         "negative-axes-of-unsqueeze-counted-before-it",
         "src/octavo/graph/analysis/dims.py",
-        "sorted(i % (rank + len(axes)) for i in axes)",
-        "sorted(i + rank if i < 0 else i for i in axes)",
+        "{i % (rank + len(given)) for i in given}",
+        "{i + rank if i < 0 else i for i in given}",
         ("tests/graph/test_dims.py", "tests/onnx/test_mask_proofs.py"),
     ),
     Fault(

@@ -80,11 +80,6 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     opset = opset_of(model)
     if not runs_in_order(model):
         notes.append(_sort_nodes(model, label))
-    if renamed := _name_apart(model):
-        notes.append(
-            f"renamed, as another node has the name: {listed(renamed)}; ONNX Runtime does not open "
-            "the float model so, and nothing can be compared with it before it is renamed too"
-        )
     read_constants_directly(model)
     if opset < needed:
         notes.append(_raise_opset(model, label, opset, needed))
@@ -113,19 +108,6 @@ def _opens(opset: int) -> bool:
     except Exception:  # noqa: BLE001  # ONNX Runtime raises whatever its C++ side throws
         return False
     return True
-
-
-def _name_apart(model: ir.Model) -> list[str]:
-    """Gives nodes of one name in one graph a name each, but the first; returns the names."""
-    names, renamed = Names(model), list[str]()
-    for graph in graphs_of(model):
-        seen = set[str]()
-        for node in graph:
-            if node.name and node.name in seen:
-                renamed.append(node.name)
-                node.name = names.nodes.new(node.name)
-            seen.add(node.name or "")
-    return list(dict.fromkeys(renamed))
 
 
 def load_normalized(origin: Origin) -> ir.Model:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from octavo.errors import ModelError, OutputError
 from octavo.files.staging import DATA_FILE, output_error
 from octavo.graph.analysis.walk import graphs_of
+from octavo.graph.emit.emitter import Names
 from octavo.onnx.read.load import Source
 from octavo.onnx.read.validate import stored_tensors
 from octavo.onnx.read.wire import write_model
@@ -42,11 +43,26 @@ def needs_data_file(source: Source, size: int) -> bool:
     return size > (ONE_FILE_LIMIT if source.data_files else PROTOBUF_LIMIT)
 
 
+def _name_apart(model: ir.Model) -> None:
+    """Gives nodes of one name in one graph a name each, but the first: ONNX Runtime refuses two.
+
+    Before a conversion a name stands for all nodes that have it, so that they keep it until then.
+    """
+    names = Names(model)
+    for graph in graphs_of(model):
+        seen = set[str]()
+        for node in graph:
+            if node.name and node.name in seen:
+                node.name = names.nodes.new(node.name)
+            seen.add(node.name or "")
+
+
 def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[str, str]) -> None:
     """Writes `model` to `place`, with the data file that `tensors` began or one that it needs.
 
     The model comes out with the tensors that were written. Raises OSError.
     """
+    _name_apart(model)
     inline_attributes(model)
     if tensors.path is None and _bytes(model) > PROTOBUF_LIMIT:
         tensors.spill(place.data)
