@@ -4,7 +4,7 @@
 PyTorch, but nothing of Octavo. Each worker of pytest has one server, started by the first call. A
 test starts an interpreter instead where a cold import is its subject, where it measures memory,
 passes options to Python, or sets a variable that libraries read while they are loaded
-(OMP_NUM_THREADS).
+(OMP_NUM_THREADS). Without PyTorch, as under an emulator, there is no server.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -38,11 +39,23 @@ def python(
     `env` is the whole environment, by default this process's. With `check` a status other than 0
     raises `subprocess.CalledProcessError`, whose text holds what the child said.
     """
+    code = textwrap.dedent(code)
+    if find_spec("torch") is None:
+        return subprocess.run(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            check=check,
+            timeout=timeout,
+        )
     server = _server()
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         request = {
-            "code": textwrap.dedent(code),
+            "code": code,
             "argv": ["-c", *map(str, arguments)],
             "env": dict(os.environ if env is None else env),
             "cwd": str(cwd or Path.cwd()),

@@ -487,7 +487,8 @@ def run_of(folder: Path, test: str, *workers: str) -> subprocess.CompletedProces
     for name, to in {"conftest.py": "conftest.py", "seconds.py": "tests/seconds.py"}.items():
         (folder / to).write_bytes((ROOT / "tests" / name).read_bytes())
     (folder / "test_one.py").write_text(test)
-    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(folder)}
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers],
         capture_output=True,
