@@ -301,8 +301,8 @@ def joined(axis: int) -> onnx.ModelProto:
 
 
 NEEDS = {
-    "rows and columns": (strided(3, 40), (128, 128)),
-    "more rows than a batch": (strided(20, 40), (128, 128)),
+    "rows and columns": (strided(3, 40), (80, 80)),
+    "more rows than a batch": (strided(20, 40), (80, 80)),
     "strides": (strided(5, 30, 3), (128, 128)),
     "channels of a picture": (strided(400, 1), (512, 512)),
     "a multiple of 105": (reshaped([-1, 105], "a, b"), (105, 105)),
@@ -318,6 +318,22 @@ def test_sizes_grow_until_the_model_runs(name: str) -> None:
     assert accepted(model) == []
     (_, feed, _), *_ = accepted(model, grows=True)
     assert {value.shape for value in feed.values()} == {expected}
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize(
+    "body", ["h = {op} (x, c)", "h = {op} (c, x)", "r = Relu (x) h = {op} (r, c)"]
+)
+def test_a_constant_for_each_element_tells_sizes(op: str, body: str) -> None:
+    """Means and scales of each frequency; an axis of 1 tells none."""
+    for shape, ends in (((80,), (80,)), ((80, 3), (80, 3)), ((1, 90, 1), (90, None))):
+        made = text(
+            f"{body.format(op=op)} y = Exp (h)", "float[a, b, c] x", weights={"c": normal(*shape)}
+        )
+        for feed in guesses(made):
+            found = feed["x"].shape[-len(ends) :]
+            assert all(n in (m, None) for n, m in zip(ends, found, strict=True))
+        assert accepted(made)
 
 
 def test_tokens_grow_in_length_and_not_in_number() -> None:

@@ -31,6 +31,7 @@ class Axis(Enum):
 _OF_TOKENS = frozenset(
     [Role.IDS, Role.TYPES, Role.POSITIONS, Role.INTEGERS, Role.INDEX, Role.CATEGORY]
 )
+_ELEMENTWISE = ("Add", "Sub", "Mul", "Div")
 _MASKS = frozenset([Role.MASK, Role.ADDED_MASK])
 _SEQUENCE_WORDS = tuple("seq sequence length len time frames steps tokens t l".split())
 _BATCH_WORDS = frozenset(["batch", "n", "b", "bs", "bsz", "batchsize"])
@@ -227,7 +228,7 @@ def _first_layer(value: ir.Value, flow: Dataflow) -> _Needs:
     """What the first layer that reads `value` needs of its shape."""
 
     def same_shape(node: ir.Node, index: int) -> bool:
-        if node.op_type in ("Add", "Sub", "Mul", "Div") and len(node.inputs) == 2:
+        if node.op_type in _ELEMENTWISE and len(node.inputs) == 2:
             other = flow.sizes(node.inputs[1 - index])
             return other is not None and all(n == 1 for n in other)
         return index == 0 and node.op_type in _SAME_SHAPE_STEPS
@@ -241,6 +242,8 @@ def _first_layer(value: ir.Value, flow: Dataflow) -> _Needs:
 
 def _needs(reading: Reading, flow: Dataflow) -> _Needs | None:
     node = reading.node
+    if node.op_type in _ELEMENTWISE and len(node.inputs) == 2:
+        return _needs_beside_constant(reading, flow)
     if reading.slot != 0 or len(node.inputs) < 2:
         return None
     weight, bias = (
@@ -257,6 +260,18 @@ def _needs(reading: Reading, flow: Dataflow) -> _Needs | None:
         batch_first = attribute_int(node, "layout", 0)
         time, batch = reading.axis(batch_first), reading.axis(1 - batch_first)
     return _Needs(rank, {a: n for a, n in dims.items() if a is not None}, time, batch)
+
+
+def _needs_beside_constant(reading: Reading, flow: Dataflow) -> _Needs | None:
+    """Means and scales that the model has for each frequency, say, tell how many there are."""
+    other = input_at(reading.node, 1 - reading.slot)
+    constant = flow.sizes(other) if flow.is_constant(other) else None
+    known = {
+        axis: size
+        for i, size in enumerate(constant or (), start=-len(constant or ()))
+        if size != 1 and (axis := reading.axis(i)) is not None
+    }
+    return _Needs(dims=known) if known else None
 
 
 def _sizes_of_layer(

@@ -58,8 +58,9 @@ GUESSES = (
 )
 
 
-_GROWN = (32, 64, 128, 256, 512, 840, 1024, 2520, 4096, 16384, 27720, 65536)
-"""Sizes of open axes where no guess was taken. Some are multiples of all numbers up to 8 or 12."""
+_GROWN = (*range(16, 257, 16), 512, 840, 1024, 2520, 4096, 16384, 27720, 65536)
+"""Sizes of open axes where no guess was taken: what layers that take one size have been made for,
+and multiples of all numbers up to 8 or 12."""
 _MOST_NAMED = 8  # sizes of which the graph speaks
 
 
