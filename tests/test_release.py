@@ -78,13 +78,33 @@ def test_metadata_that_is_not_ours_is_found(sdist: Path) -> None:
 
 
 def test_all_that_names_a_release_names_this_one() -> None:
-    assert tag.faults(ROOT, f"v{VERSION}") == []
+    """Until there is another, but for what is not released yet."""
+    found = tag.faults(ROOT, f"v{VERSION}")
+    assert [fault for fault in found if tag.UNRELEASED not in fault] == []
+
+
+def test_what_is_not_released_keeps_a_tag_from_fitting(tmp_path: Path) -> None:
+    files_of_a_release(tmp_path)
+    changes = tmp_path / "CHANGELOG.md"
+    text = changes.read_text()
+    changes.write_text(text.replace("\n## ", f"\n## {tag.UNRELEASED}\n\nMore.\n\n## ", 1))
+    assert tag.faults(tmp_path, f"v{VERSION}") == [
+        "CHANGELOG.md has entries under Unreleased: give them a version and a date"
+    ]
+
+
+def files_of_a_release(folder: Path) -> None:
+    """Copies of what a tag is compared with, without changes that have no version."""
+    for name in tag.FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text((ROOT / name).read_text())
+    changes = folder / "CHANGELOG.md"
+    before, _, rest = changes.read_text().partition(f"## {tag.UNRELEASED}\n")
+    changes.write_text(before + (rest and "## " + rest.partition("\n## ")[2]))
 
 
 def test_a_tag_that_does_not_fit_is_found(tmp_path: Path) -> None:
-    for name in tag.FILES:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text((ROOT / name).read_text())
+    files_of_a_release(tmp_path)
     assert tag.faults(tmp_path, f"v{VERSION}") == []
     assert tag.faults(tmp_path, "v9.9.9") == [
         f"the tag v9.9.9 is not v{VERSION}, as src/octavo/__init__.py has it"

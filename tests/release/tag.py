@@ -16,6 +16,8 @@ PACKAGE, CHANGES, CITATION = "src/octavo/__init__.py", "CHANGELOG.md", "CITATION
 INSTALL = "docs/install.md"
 FILES = (PACKAGE, CHANGES, CITATION, INSTALL)
 """What is read."""
+UNRELEASED = "Unreleased"
+"""What changes are under until they have a version."""
 DATE = r"\d{4}-\d\d-\d\d"
 
 
@@ -30,7 +32,9 @@ def faults(root: Path, tag: str) -> list[str]:
     found = []
     if tag != f"v{version}":
         found.append(f"the tag {tag} is not v{version}, as {PACKAGE} has it")
-    heading = _found(r"^## (.*)$", root / CHANGES)
+    if _found(rf"^## ({UNRELEASED})$", root / CHANGES):
+        found.append(f"{CHANGES} has entries under {UNRELEASED}: give them a version and a date")
+    heading = _found(rf"^## (?!{UNRELEASED}$)(.*)$", root / CHANGES)
     said, _, date = heading.partition(" - ")
     if said != version or not re.fullmatch(DATE, date):
         found.append(f"{CHANGES} begins with {said!r}, not {version} and a date")
