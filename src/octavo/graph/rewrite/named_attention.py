@@ -199,8 +199,8 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
 
 def _check_lengths(query: ir.Value | None, key: ir.Value | None, axis: int, c: Context) -> None:
     """Where they differ, ONNX Runtime hides no key from the last query."""
-    known = query is not None and key is not None
-    if not known or not same_size(query, axis, key, axis, c.constants):
+    alike = query is not None and key is not None and same_size(query, axis, key, axis, c.constants)
+    if not alike:
         raise LeftError("its queries and new keys are not known to be as many")
 
 
