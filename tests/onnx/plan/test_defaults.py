@@ -24,6 +24,11 @@ from tests.native_target.test_conv_places import model as convolutions
 TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_layers_are_quantized() -> None:
+    """Are not: that is tested here."""
+
+
 def headed(outputs: int, inputs: int = 64, transposed: int = 0) -> onnx.ModelProto:
     """x -> body [64 x inputs] -> head, a Gemm of `outputs`."""
     body = f"[body] h = MatMul (x, w) [head] y = Gemm <transB = {transposed}> (h, v, b)"
