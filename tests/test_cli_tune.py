@@ -136,7 +136,7 @@ def test_the_file_as_people_have_it_works_as_it_stands(
     assert re.match(
         r"met \(agreement only\): int8: agreement 0\.99.*; wrote model.tuned.onnx$", last
     )
-    assert re.search(r"\nLatency +20\.0 ms -> 10\.00 ms a run \(2\.00x as fast\)", out)
+    assert re.search(r"\nLatency +20\.0 ms -> 10\.00 ms a run \(2\.00x as fast", out)
     assert "sampling_size does nothing here" in err
     assert "\nMade for  " in out
     assert re.search(r"\nEnded +at the first recipe that met.*timeout 0\); give", out)

@@ -6,6 +6,7 @@
 
 #include "layers/cache.h"
 #include "layers/rotary.h"
+#include "ort_ops/attention_rows.h"
 #include "runtime/arena.h"
 
 namespace octavo::ort {
@@ -176,6 +177,7 @@ void CachedAttentionOp::attend(const CachedAttentionProblem& p, const Cache& cac
     in.bias = p.bias ? p.bias + b * in.bias_batch : nullptr;
     in.out = out + b * in.out_steps.batch;
     attention(in, threads);
+    zero_where_hidden(in);
   }
 }
 

@@ -1,4 +1,4 @@
-"""Tests of how layers are quantized take small ones, which target portable leaves float by default."""
+"""Tests of how layers are quantized take small ones, which are float by default in portable."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def read_runs(path: Path) -> list[tuple[str, Any]]:
                     raise ValueError("it holds a file that is no array")
                 return [(where, arrays)]
         runs = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        # Not splitlines: a text may hold other ends of lines, as U+2028.
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             where = f"{path}, line {number}"
             if line.strip():
                 runs.append((where, json.loads(line)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +153,7 @@ def _lines(path: Path, label: str | None) -> Iterator[Batch]:
                 yield inputs, None if name is None else _regular(run[name])
             except InputDataError:
                 raise
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise InputDataError(
                     f"{where}: {brief(error)}; write one JSON object a line, such as "
                     '{"x": [[0.5, 1.0]], "label": [1]}'
@@ -214,6 +215,8 @@ def _rows(table: Any, label: str | None, path: Path) -> Batch:
     except UnicodeDecodeError as error:
         raise InputDataError(f"data {path}: the names of columns: {brief(error)}") from error
     name = label_name(names, label, f"data {path}")
+    if twice := [column for column, count in Counter(names).items() if count > 1]:
+        raise InputDataError(f"data {path}: two columns are named {twice[0]!r}; name them apart")
     columns = {}
     for column in names:
         if column == name:

@@ -21,6 +21,8 @@ _LOGARITHMS = frozenset(["Log", "ReduceLogSum"])
 _OF_ALL = frozenset("Add Sub Mul Div Sum Max Min Mean Concat".split())
 _OF_FIRST = frozenset(
     "Clip Sqrt Pow Abs Neg Reciprocal Identity Cast Dropout Reshape Flatten Squeeze Unsqueeze "
+    "PRelu LeakyRelu Elu Selu Celu ThresholdedRelu BatchNormalization LpNormalization CumSum Trilu "
+    "Resize Upsample DepthToSpace SpaceToDepth GatherElements GatherND Compress "
     "Transpose Slice Split Expand Tile Pad Gather ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 "
     "ReduceSumSquare MaxPool GlobalMaxPool".split()
 )
@@ -83,6 +85,7 @@ class _Walk:
         else:
             return
         direct = direct or op in _POWERS or (op == "Mul" and first is node.inputs[1])
+        raised = raised and op not in ("Mul", "Div")  # a factor may make 1 little
         bounds = node.inputs[1:2] if op == "Clip" else node.inputs
         raised = raised or (op in _RAISING and any(map(self._is_above_1, bounds)))
         yield from (Below(v, direct, raised) for v in read if v is not None)

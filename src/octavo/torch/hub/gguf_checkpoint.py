@@ -55,7 +55,10 @@ class GgufCheckpoint(Checkpoint):
         except OctavoError:
             raise
         except Exception as error:  # whatever transformers raises of a file
-            raise ModelError(f"{self.name}: transformers cannot load it: {typed(error)}") from error
+            raise ModelError(
+                f"{self.name} ({self.file.architecture}): transformers cannot load it: "
+                f"{typed(error)}"
+            ) from error
 
     @property
     def kept_by(self) -> str:
