@@ -26,6 +26,7 @@ STORED: dict[str, Any] = {
     "w": ALONE, "v": ALONE, "four": np.stack([ALONE] * 4), "bank": ALONE[:, :, None],
     "eps": np.float32(1e-10), "two": np.float32(2), "third": np.float32(1 / 3),
     "most": np.float32(1e9), "last": np.array([-1], np.int64), "times": np.array(2, np.int64),
+    "axis": np.array(1, np.int64),
     "some": np.arange(16, dtype=np.int64), "table": power((512, K), np.random.default_rng(0)),
 }  # fmt: skip
 PRODUCT = "[p] m = MatMul (x, w)"
@@ -53,6 +54,11 @@ STEPS = {
     "summed": "s = ReduceSum (m, last) z = Add (s, eps)",
     "mean": "s = ReduceMean <axes = [-1]> (m) z = Add (s, eps)",
     "log1p": "z = Add (m, two)",
+    "compressed": "r = Relu (m) s = Mul (r, most) z = Add (s, two)",
+    "LeakyRelu": "r = LeakyRelu (m) z = Max (r, eps)",
+    "Elu": "r = Elu (m) z = Max (r, eps)",
+    "CumSum": "r = CumSum (m, axis) z = Max (r, eps)",
+    "Trilu": "r = Trilu (m) z = Max (r, eps)",
 }
 PRODUCTS = {
     "MatMul": PRODUCT,
@@ -257,6 +263,7 @@ ROUNDED = {
     "Floor": "d = Floor (e)",
     "Round": "d = Round (e)",
     "scaled": "s = Mul (e, two) c = Ceil (s) d = Clip (c, eps)",
+    "Cast alone": "d = Identity (e)",
 }
 SHAPED = {
     "Range": "r = Range (nought, n, unit) y = Cast <to = 1> (r)",
@@ -264,12 +271,15 @@ SHAPED = {
     "ConstantOfShape": "y = ConstantOfShape (size)",
     "Tile": "y = Tile (flat, size)",
     "Reshape": "y = Reshape (flat, size)",
+    "Slice": "y = Slice (flat, start, size)",
+    "Pad": "both = Concat <axis = 0> (start, size) y = Pad (flat, both)",
 }
 SPOKEN = """[words] g = Gather (table, i) [p] h = MatMul (g, w) e = Exp (h) {rounded}
     t = ReduceSum <keepdims = 0> (d) n = Cast <to = 7> (t) size = Reshape (n, one)
     flat = Reshape (e, last) {shaped}"""
 SHORT = {
     "nought": np.array(0, np.int64), "unit": np.array(1, np.int64), "one": np.array([1], np.int64),
+    "start": np.array([0], np.int64),
 }  # fmt: skip
 
 
