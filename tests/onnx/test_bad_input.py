@@ -258,6 +258,14 @@ def test_names_that_are_not_text(tmp_path: Path) -> None:
         quantize_dynamic(path, tmp_path / "out.onnx")
 
 
+def test_attributes_that_are_not_text(tmp_path: Path) -> None:
+    """Of operators whose words are known; others may hold what they like."""
+    model = mlp()
+    model.graph.node[0].attribute.append(helper.make_attribute("mode", b"l\xff"))
+    with refused(tmp_path, ModelError, "MatMul 'layer0': its attribute 'mode' is not UTF-8 text"):
+        quantize_dynamic(model, tmp_path / "out.onnx")
+
+
 def test_two_functions_that_call_each_other(tmp_path: Path) -> None:
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     model = mlp()

@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import graphs_of
+from octavo.ir import DOMAIN
 
 _STANDARD = ("", "ai.onnx")
 _PLACE = ("location", "offset", "length", "checksum", "basepath")  # keys of external data
@@ -76,7 +77,21 @@ def _misspelt(message: Message) -> str | None:
         return f"opset {short(message.domain)} is of version {message.version}"
     if isinstance(message, onnx.AttributeProto) and not message.type:
         return f"attribute {short(message.name)} has no type"
+    # Operators of other libraries may hold whole files in such attributes.
+    if isinstance(message, onnx.NodeProto) and message.domain in (*_STANDARD, DOMAIN):
+        for attribute in message.attribute:
+            if not all(map(_is_text, (attribute.s, *attribute.strings))):
+                name = f"{message.op_type} {short(message.name)}"
+                return f"{name}: its attribute {short(attribute.name)} is not UTF-8 text"
     return None
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def check_graphs(model: ir.Model, label: str) -> None:
