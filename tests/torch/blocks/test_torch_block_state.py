@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -97,6 +98,9 @@ shared = 1.0
 """A global, and in some blocks an attribute too."""
 
 
+this = sys.modules[__name__]
+
+
 def called() -> float:
     return shared
 
@@ -127,6 +131,8 @@ LOADED: dict[str, Callable[[Any], Any]] = {
     "in a function": lambda b: called(),
     "inside": lambda b: next(shared for _ in [b]),
     "text": lambda b: globals()["shared"],
+    "of a module": lambda b: this.shared,
+    "in a function of a module": lambda b: this.called(),
 }
 
 

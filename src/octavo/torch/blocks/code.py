@@ -7,8 +7,9 @@ not what it was when Octavo first saw it is left to its own forward.
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Iterable
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -45,6 +46,8 @@ class Code:
         """Methods, by class."""
         self.writes = ""
         """A function that may leave something behind which no trace shows; "" where none does."""
+        self.modules: list[dict[str, Any]] = []
+        """What modules hold that are loaded as globals, and are read as `settings.FACTOR`."""
         self.interfaces: list[Any] = []
         """Objects that choose a function by a name, as transformers has them."""
         self._seen: set[int] = set()
@@ -68,6 +71,7 @@ class Code:
                     self._method(kind, name)
                 for name in [n for n in self.names if _is_data(kind, n)]:
                     self._data(kind, name)
+            self._read_modules()
             self._walk()
         self._functions()
 
@@ -115,8 +119,21 @@ class Code:
             for name in loaded & function.__globals__.keys():
                 self._global(function.__globals__, name)
 
+    def _read_modules(self) -> None:
+        """Note what the functions may read of modules."""
+        for held in list(self.modules):
+            for name in sorted(self.names & held.keys()):
+                self._global(held, name)
+
     def _global(self, owner: dict[str, Any], name: str) -> None:
         value = owner[name]
+        if isinstance(value, ModuleType):
+            home = value.__name__.partition(".")[0]
+            if home not in (*_OTHERS, *sys.stdlib_module_names) and not any(
+                held is vars(value) for held in self.modules
+            ):
+                self.modules.append(vars(value))
+            return
         if hasattr(value, "_global_mapping"):
             if not any(value is known for known in self.interfaces):
                 self.interfaces.append(value)
