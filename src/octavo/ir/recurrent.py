@@ -68,7 +68,7 @@ class RecurrentCell:
 
     @property
     def rows(self) -> int:
-        """Of a stored weight: gates in blocks of 16."""
+        """Count the rows of a stored weight, whose gates are in blocks of 16."""
         return self.kind.gates * -(-self.hidden // 16) * 16
 
 

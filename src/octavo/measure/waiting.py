@@ -28,7 +28,7 @@ def waited() -> float:
 
 
 def _switched() -> int:
-    """How often a thread of this process lost its processor."""
+    """Count how often a thread of this process lost its processor."""
     try:
         import resource  # not on Windows
     except ImportError:

@@ -49,7 +49,7 @@ def _became(one: Trial, evaluated: dict[str, Trial], result: TuneResult) -> str:
 
 
 def _why_not(one: Trial, evaluated: dict[str, Trial], result: TuneResult) -> str:
-    """What decided so, as the search said it."""
+    """Say what decided so, as the search recorded it."""
     if one.left_out is None:
         return "the search ended before its turn"
     if one.left_out is one.left_out.NO_GAIN:

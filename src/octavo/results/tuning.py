@@ -56,7 +56,7 @@ class Status(Enum):
 
 
 class LeftOut(Enum):
-    """Why a whole recipe that was timed or weighed was not evaluated."""
+    """Tells why a whole recipe that was timed or weighed was not evaluated."""
 
     NO_GAIN = "no gain"  # the float model is as good
     NO_NEARER = "no nearer"  # its output is hardly nearer than that of one that missed

@@ -212,7 +212,7 @@ NO_GAIN = "met, but nothing gained"
 
 
 def _without_gain(result: TuneResult) -> str:
-    """What is not gained, and what would gain."""
+    """Say what is not gained, and what would gain."""
     native, objective = result.native_ratio, clean(result.objective)
     said = f"by the objective ({objective}) it is no better than the float model"
     if native is not None and native < 1:

@@ -198,7 +198,7 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
 
 
 def _check_lengths(query: ir.Value | None, key: ir.Value | None, axis: int, c: Context) -> None:
-    """Where they differ, ONNX Runtime hides no key from the last query."""
+    """Raise LeftError where they may differ: ONNX Runtime shows the last query every key then."""
     alike = query is not None and key is not None and same_size(query, axis, key, axis, c.constants)
     if not alike:
         raise LeftError("its queries and new keys are not known to be as many")

@@ -64,7 +64,7 @@ def note_of(layers: Sequence[Layer], request: Request) -> str:
 
 
 def convolutions_note(outcomes: Sequence[LayerOutcome], request: Request, model_bytes: int) -> str:
-    """What asking for convolutions would gain and cost, on target native; "" where it is little."""
+    """Say what asking for convolutions would gain and cost in native; "" where it is little."""
     left = [o for o in outcomes if not o.quantized and ASK in o.reason]
     saved = 3 * sum(o.bytes_before for o in left) // 4
     if not request.form.native or saved <= _MUCH * model_bytes:

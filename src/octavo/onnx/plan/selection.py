@@ -112,7 +112,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _too_small(site: Site, decision: Decision, request: Request) -> str:
-    """Why integers win nothing for a small linear layer; "" where they do."""
+    """Say why integers win nothing for a small linear layer; "" where they do."""
     w, layer = decision.scheme.weight, site.layer
     if w is None or not w.qtype.is_integer or layer.kind is not Kind.LINEAR or layer.shares_with:
         return ""
