@@ -168,6 +168,127 @@ def test_a_global_that_is_read_and_changes_is_named(
     assert note == f"these blocks run their own forward ({reason}): layers.0, layers.1, layers.2"
 
 
+class Settings:
+    factor = 1.0
+    table: list[float] = [1.0]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.own = 1.0
+
+
+settings = Settings()
+table, listed, filled = {"factor": 1.0}, [1.0], torch.tensor(1.0)
+nested = ((listed,),)
+part = nn.Linear(1, 1, bias=False)
+part.weight.data.fill_(1.0)
+
+
+def defaulting(factor: float = 1.0, *, named: float = 1.0) -> float:
+    return factor * named
+
+
+def closing(start: Any) -> tuple[Callable[[Any], Any], Callable[[Any], None]]:
+    held = start
+
+    def put(value: Any) -> None:
+        nonlocal held
+        held = value
+
+    return (lambda b: held[0] if isinstance(held, list) else held), put
+
+
+number, set_number = closing(1.0)
+within, set_within = closing([1.0])
+BEYOND: dict[str, tuple[Callable[[Any], Any], Callable[[], object], Callable[[], object]]] = {
+    "a dict": (
+        lambda b: table["factor"],
+        lambda: table.update(factor=3.0),
+        lambda: table.update(factor=1.0),
+    ),
+    "a key of a dict": (
+        lambda b: table.get("new", 1.0),
+        lambda: table.update(new=3.0),
+        lambda: table.pop("new"),
+    ),
+    "a list": (
+        lambda b: listed[0],
+        lambda: listed.__setitem__(0, 3.0),
+        lambda: listed.__setitem__(0, 1.0),
+    ),
+    "a list in tuples": (
+        lambda b: nested[0][0][0],
+        lambda: listed.__setitem__(0, 3.0),
+        lambda: listed.__setitem__(0, 1.0),
+    ),
+    "a tensor": (lambda b: filled, lambda: filled.fill_(3.0), lambda: filled.fill_(1.0)),
+    "a module with weights": (
+        lambda b: part(torch.ones(1)),
+        lambda: part.weight.data.fill_(3.0),
+        lambda: part.weight.data.fill_(1.0),
+    ),
+    "an object": (
+        lambda b: settings.own,
+        lambda: setattr(settings, "own", 3.0),
+        lambda: setattr(settings, "own", 1.0),
+    ),
+    "an object's class": (
+        lambda b: settings.factor,
+        lambda: setattr(Settings, "factor", 3.0),
+        lambda: setattr(Settings, "factor", 1.0),
+    ),
+    "an attribute in place of the class's": (
+        lambda b: settings.factor,
+        lambda: setattr(settings, "factor", 3.0),
+        lambda: delattr(settings, "factor"),
+    ),
+    "a class": (
+        lambda b: Settings.factor,
+        lambda: setattr(Settings, "factor", 3.0),
+        lambda: setattr(Settings, "factor", 1.0),
+    ),
+    "a list of a class": (
+        lambda b: Settings.table[0],
+        lambda: Settings.table.__setitem__(0, 3.0),
+        lambda: Settings.table.__setitem__(0, 1.0),
+    ),
+    "a default": (
+        lambda b: defaulting(),
+        lambda: setattr(defaulting, "__defaults__", (3.0,)),
+        lambda: setattr(defaulting, "__defaults__", (1.0,)),
+    ),
+    "a default by name": (
+        lambda b: defaulting(),
+        lambda: setattr(defaulting, "__kwdefaults__", {"named": 3.0}),
+        lambda: setattr(defaulting, "__kwdefaults__", {"named": 1.0}),
+    ),
+    "an item of the defaults by name": (
+        lambda b: defaulting(),
+        lambda: defaulting.__kwdefaults__.update(named=3.0),
+        lambda: defaulting.__kwdefaults__.update(named=1.0),
+    ),
+    "a closure's number": (number, lambda: set_number(3.0), lambda: set_number(1.0)),
+    "a closure's list": (within, lambda: set_within([3.0]), lambda: set_within([1.0])),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_a_forward_reads_beyond_its_module_may_change(name: str) -> None:
+    factor, change, restore = BEYOND[name]
+    blocks, x = layers(kind(factor)), torch.randn(2, 5, 32)
+    try:
+        first = blocks[0](x)
+        change()
+        near(blocks[0](x) - first, 2 * x, 1e-4)
+        agree(blocks)
+    finally:
+        restore()
+
+
+def test_a_global_list_is_named_as_the_reason() -> None:
+    (note,) = [n for n in report(whole(kind(lambda b: listed[0]))).notes if "own forward" in n]
+    assert f"({__name__}.listed is a list, which may change unseen)" in note
+
+
 def test_an_attribute_named_as_a_global_makes_no_new_trace() -> None:
     block, x = layers(with_shared(lambda b: shared))[0], torch.randn(2, 5, 32)
     block(x)

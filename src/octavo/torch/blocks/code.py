@@ -9,10 +9,20 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Iterable
-from types import CodeType, FunctionType, MethodType, ModuleType
+from contextlib import suppress
+from enum import Enum
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from octavo.torch.blocks.dynamic_type import type_behind
@@ -28,6 +38,10 @@ _MUTATORS = frozenset(
 )
 _KEEPS_NOTHING = ("transformers",)
 """Packages whose layers keep nothing from call to call but what a trace shows."""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (list, dict, set, bytearray, tuple, frozenset)
+_TORCHS = (torch.dtype, torch.device, torch.memory_format, torch.layout)
+_UNCHANGING = (*_PLAIN, *_TORCHS, FunctionType, BuiltinFunctionType, type(Ellipsis), range, Enum)
 
 
 class Code:
@@ -42,14 +56,21 @@ class Code:
         """Names of attributes and texts in the functions: what they may read of an object."""
         self.entries: list[tuple[dict[str, Any], str, Any]] = []
         """Names of modules that are looked up, by dict."""
-        self.attributes: list[tuple[type, str, Any]] = []
-        """Methods, by class."""
+        self.attributes: list[tuple[Any, str, Any]] = []
+        """Methods and data of classes; defaults of functions; what closures hold."""
         self.writes = ""
         """A function that may leave something behind which no trace shows; "" where none does."""
+        self.unseen = ""
+        """What the functions read that may change without a trace of it; "" for nothing."""
         self.modules: list[dict[str, Any]] = []
-        """What modules hold that are loaded as globals, and are read as `settings.FACTOR`."""
+        """What modules and objects hold that are globals, and are read as `settings.FACTOR`."""
+        self.absences: list[tuple[dict[str, Any], str]] = []
+        """Names that objects do not have of their own, by their dict: their class answers."""
+        self.classes: list[type] = []
+        """Classes that are globals, and are read as `Settings.FACTOR`."""
         self.interfaces: list[Any] = []
         """Objects that choose a function by a name, as transformers has them."""
+        self.objects: list[Any] = []
         self._seen: set[int] = set()
         self._waiting: list[FunctionType] = []
         for kind in self.kinds:
@@ -104,59 +125,132 @@ class Code:
     def _walk(self) -> None:
         while self._waiting:
             function = self._waiting.pop()
-            for cell in function.__closure__ or ():
-                try:
+            home = (function.__module__ or "").partition(".")[0]
+            trusted = home in (*_OTHERS, *_KEEPS_NOTHING)
+            for name, cell in zip(
+                function.__code__.co_freevars, function.__closure__ or (), strict=True
+            ):
+                with suppress(ValueError):  # an empty one
                     self._visit(cell.cell_contents)
-                except ValueError:  # an empty one
-                    continue
-            if (function.__module__ or "").partition(".")[0] in _OTHERS:
+                    if not trusted:
+                        self._held(cell, "cell_contents", f"{function.__qualname__}'s {name}")
+            if home in _OTHERS:
                 continue
             names, loaded = _names(function.__code__)
-            home = (function.__module__ or "").partition(".")[0]
-            if home not in _KEEPS_NOTHING and _may_write(function.__code__):
-                self.writes = self.writes or function.__qualname__
+            if not trusted:
+                if _may_write(function.__code__):
+                    self.writes = self.writes or function.__qualname__
+                for defaults in ("__defaults__", "__kwdefaults__"):
+                    self._defaults(function, defaults)
             self.names |= names
             for name in loaded & function.__globals__.keys():
                 self._global(function.__globals__, name)
 
+    def _defaults(self, function: FunctionType, defaults: str) -> None:
+        """Watch what a function takes for arguments that are not given."""
+        if held := getattr(function, defaults):
+            self.attributes.append((function, defaults, held))
+            if isinstance(held, dict):
+                self.entries += [(held, name, value) for name, value in held.items()]
+            for value in held.values() if isinstance(held, dict) else held:
+                self._see(value, f"a default of {function.__qualname__}")
+
+    def _held(self, owner: Any, name: str, place: str) -> None:
+        """Watch an attribute by its identity, which tells all of it where its value is plain."""
+        value = getattr(owner, name)
+        if not any(o is owner and n == name for o, n, _ in self.attributes):
+            self.attributes.append((owner, name, value))
+            self._see(value, place)
+
+    def _see(self, value: Any, place: str) -> None:
+        """Note a value whose content may change while it stays the same object."""
+        if isinstance(value, (tuple, frozenset)):
+            for part in value:
+                self._see(part, place)
+        elif not isinstance(value, (*_UNCHANGING, type, ModuleType)) and not callable(value):
+            self.unseen = self.unseen or f"{place} is a {type(value).__name__}"
+
     def _read_modules(self) -> None:
-        """Note what the functions may read of modules."""
+        """Note what the functions may read of modules, objects and classes."""
         for held in list(self.modules):
             for name in sorted(self.names & held.keys()):
                 self._global(held, name)
+        for kind in list(self.classes):
+            for name in sorted(n for n in self.names if not n.startswith("__")):
+                value = _static(kind, name)
+                if isinstance(value, (classmethod, staticmethod)):
+                    self._visit(value.__func__)
+                elif isinstance(value, FunctionType):
+                    self._visit(value)
+                elif value is not None and not isinstance(value, property):
+                    self._held(kind, name, f"{kind.__qualname__}.{name}")
+                for held in (vars(o) for o in self.objects if isinstance(o, kind)):
+                    if value is not None and name not in held and (held, name) not in self.absences:
+                        self.absences.append((held, name))
 
     def _global(self, owner: dict[str, Any], name: str) -> None:
         value = owner[name]
+        home = _home(value if isinstance(value, (ModuleType, type)) else type(value))
+        ours = home not in (*_OTHERS, *_KEEPS_NOTHING, *sys.stdlib_module_names)
         if isinstance(value, ModuleType):
-            home = value.__name__.partition(".")[0]
-            if home not in (*_OTHERS, *sys.stdlib_module_names) and not any(
-                held is vars(value) for held in self.modules
-            ):
+            if ours and not any(held is vars(value) for held in self.modules):
                 self.modules.append(vars(value))
+            return
+        if isinstance(value, type):
+            if ours and not issubclass(value, BaseException) and value not in self.classes:
+                self.classes.append(value)
             return
         if hasattr(value, "_global_mapping"):
             if not any(value is known for known in self.interfaces):
                 self.interfaces.append(value)
-        elif not isinstance(value, (FunctionType, bool, int, float, str, type(None))):
+        elif not isinstance(value, (FunctionType, *_PLAIN)):
+            if owner.get("__name__", "").partition(".")[0] not in (*_OTHERS, *_KEEPS_NOTHING):
+                self._object(owner, name, ours)
             return
         if not any(d is owner and n == name for d, n, _ in self.entries):
             self.entries.append((owner, name, value))
             self._visit(value)
+
+    def _object(self, owner: dict[str, Any], name: str, ours: bool) -> None:
+        """Watch an object that a global names, and what the functions read of it."""
+        value = owner[name]
+        place = f"{owner.get('__name__', 'its module')}.{name}"
+        if any(d is owner and n == name for d, n, _ in self.entries):
+            return
+        self.entries.append((owner, name, value))
+        if isinstance(value, nn.Module):
+            if next(value.parameters(), next(value.buffers(), None)) is not None:
+                self.unseen = self.unseen or f"{place} is a module with weights"
+        elif isinstance(value, (Tensor, *_CONTAINERS)) or not hasattr(value, "__dict__"):
+            self._see(value, place)
+        elif ours or isinstance(value, SimpleNamespace):
+            self.modules.append(vars(value))
+            self.classes.append(type(value))
+            self.objects.append(value)
 
     def changed(self) -> str:
         """Name what is another than it was when Octavo first saw the code; "" for nothing."""
         for owner, name, value in self.entries:
             if owner.get(name) is not value:
                 return f"{owner.get('__name__', 'its module')}.{name} {_CHANGED}"
+        for owner, name in self.absences:
+            if name in owner:
+                return f"an object's {name} {_CHANGED}"
         for kind, name, value in self.attributes:
             if getattr(kind, name, None) is not value:
-                return f"{kind.__qualname__}.{name} {_CHANGED}"
+                return f"{getattr(kind, '__qualname__', 'a closure')}.{name} {_CHANGED}"
         return ""
 
     def _functions(self) -> None:
         held = vars(functional)
         used = self.names & held.keys()
         self.entries += [(held, n, held[n]) for n in sorted(used) if callable(held[n])]
+
+
+def _home(value: Any) -> str:
+    """The package that a module or a class is of."""
+    named = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return str(named).partition(".")[0]
 
 
 def _found(kind: type, name: str) -> Any:

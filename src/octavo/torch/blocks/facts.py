@@ -75,6 +75,8 @@ class Facts:
         self.fingerprint = tuple(self._print)
         if self.code.writes:
             self.reason = f"{self.code.writes} writes what may outlive the call"
+        elif self.code.unseen:
+            self.reason = f"{self.code.unseen}, which may change unseen"
 
     def guards(self, sources: list[Any]) -> tuple[tuple[Any, ...], ...]:
         """What `first_broken` takes; `sources` is its group of unchanged memory."""
@@ -164,7 +166,8 @@ class Facts:
     def _code(self) -> None:
         for owner, key, value in self.code.entries:
             self._calm += [owner, key, value]
-        self._print += [(name, function) for _, name, function in self.code.attributes]
+        self._absences += [part for absence in self.code.absences for part in absence]
+        self._print += [(name, _plain(value)) for _, name, value in self.code.attributes]
         words = {word for config in self._configs.values() for word in _words(config)}
         for interface in self.code.interfaces:
             for word in words:
