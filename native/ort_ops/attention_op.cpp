@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-
-#include "ort_ops/attention_rows.h"
+#include <limits>
 
 namespace octavo::ort {
 namespace {
@@ -69,17 +68,20 @@ AttentionOp::AttentionOp(const Node& node)
     : heads_(node.size("heads", 0)),
       scale_(node.number("scale", 0.0f)),
       softcap_(node.number("softcap", 0.0f)),
+      fill_{node.number("fill", 0.0f), node.integer("replaces", 0) != 0},
       shape_(node.integers("shape", {kAsItIs, kAsItIs, kRest})),
       groups_(std::max<std::size_t>(1, static_cast<std::size_t>(node.integer("groups", 1)))),
       causal_(node.integer("causal", 0)),
       guard_(node.integer("guard", 0)),
       window_(static_cast<std::size_t>(std::max<std::int64_t>(0, node.integer("window", 0)))),
-      mean_(node.integer("hidden", 0) != 0),
+      filled_(node.integer("hidden", 0) != 0),
       fits_(node.integer("fits", 0) != 0),
       joined_bias_(node.integer("joined_bias", 0) != 0),
       bfloat16_(node.integer("bfloat16", 0) != 0) {
   if (!std::isfinite(scale_)) node.fail("the attribute scale is not finite");
   if (!(softcap_ >= 0.0f) || !std::isfinite(softcap_)) node.fail("the attribute softcap is not finite, or below 0");
+  if (fill_.value == 0.0f) fill_.value = std::numeric_limits<float>::lowest();
+  if (!(fill_.value < 0.0f) || !std::isfinite(fill_.value)) node.fail("the attribute fill is not a finite number below 0");
   const auto most_rests = std::count(shape_.begin(), shape_.end(), kRest);
   if (shape_.size() != 3 || most_rests > 1 || *std::min_element(shape_.begin(), shape_.end()) < kSizeOfQ)
     node.fail("the attribute shape has to be three sizes: 0, -2, above 0, or once -1");
@@ -233,7 +235,7 @@ void AttentionOp::run_each(Call& call, const Problem& p, AttentionInputs in) con
     }
     in.out = out + i * in.batch * in.out_steps.batch;
     attention(in, call.threads());
-    if (mean_) mean_where_hidden(in);
+    if (filled_) fill_where_hidden(in, fill_);
     if (guard_ == kWeights) zero_where_not_a_number(in);
     if (guard_ == kBias) zero_where_hidden(in);
   }

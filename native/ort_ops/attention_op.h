@@ -5,6 +5,7 @@
 
 #include "layers/attention.h"
 #include "ort_ops/attention_layout.h"
+#include "ort_ops/attention_rows.h"
 #include "ort_ops/operator.h"
 
 namespace octavo::ort {
@@ -19,8 +20,8 @@ namespace octavo::ort {
 //   scale (1 / sqrt(D) by default), softcap, window
 //   bfloat16: 1, products are bfloat16 where there are more than a few queries
 //   causal: 1, the first query sees the first key; 2, the last query sees the last key
-//   hidden: what a query gives of which mask, causality and window hide every key: 0 by default, with 1 the mean of V over
-//     the keys whose bias is not -inf; with 1 the bias hides keys, too
+//   hidden: what a query gives of which mask, causality and window hide every key: 0 by default, with 1 what it gives where
+//     `fill` (the lowest number by default) is the score of hidden keys; the bias is added to it, unless `replaces` is 1
 //   joined_bias: the bias is [batch * heads, S, T]
 //   guard: 1, weights that are NaN are 0; 2, those of a query whose every key is hidden or has a bias of -inf or the lowest
 //     number
@@ -48,12 +49,13 @@ class AttentionOp {
 
   std::size_t heads_;
   float scale_, softcap_;
+  Fill fill_;
   std::vector<std::int64_t> shape_;
   HeadLayouts layouts_;
   std::size_t groups_;
   std::int64_t causal_, guard_;
   std::size_t window_, bias_at_ = 0, mask_at_ = 0, sinks_at_ = 0;  // inputs; 0: none
-  bool mean_, fits_, joined_bias_, bfloat16_;
+  bool filled_, fits_, joined_bias_, bfloat16_;
 };
 
 }  // namespace octavo::ort

@@ -32,6 +32,16 @@ bool holds_nan(const AttentionInputs& in, const float* values) {
   return false;
 }
 
+// The product of a query and a key, scaled and capped.
+float score(const AttentionCall& call, std::size_t item, Column c, std::size_t t) {
+  const AttentionInputs& in = call.in;
+  const float *q = call.q(item, c), *k = call.k(item, c.head / call.group, t);
+  double sum = 0.0;
+  for (std::size_t d = 0; d < in.depth; ++d) sum += static_cast<double>(q[d]) * k[d];
+  const float s = static_cast<float>(sum) * in.scale;
+  return in.softcap > 0.0f ? in.softcap * std::tanh(s / in.softcap) : s;
+}
+
 // f(item, query and head, row of the output), for every row.
 template <class F>
 void each_row(const AttentionCall& call, const F& f) {
@@ -43,26 +53,29 @@ void each_row(const AttentionCall& call, const F& f) {
 
 }  // namespace
 
-void mean_where_hidden(const AttentionInputs& in) {
+void fill_where_hidden(const AttentionInputs& in, Fill fill) {
   if ((!in.mask && !in.causal && !in.window) || !in.keys || !in.value_depth) return;
   const AttentionCall call(in);
-  std::vector<float> mean;
-  const float* of = nullptr;
+  std::vector<float> scores(in.keys);
   each_row(call, [&](std::size_t b, Column c, float* row) {
-    if (sees_any(call, b, c, -kInfinity)) return;
-    const float* values = values_of(call, b, c);
-    if (in.bias || of != values) {
-      std::size_t count = 0;
-      mean.assign(in.value_depth, 0.0f);
-      for (std::size_t t = 0; t < in.keys; ++t) {
-        if (in.bias && *call.bias(b, c, t) == -kInfinity) continue;
-        for (std::size_t d = 0; d < in.value_depth; ++d) mean[d] += values[t * in.v_steps.row + d];
-        ++count;
-      }
-      for (float& m : mean) m /= static_cast<float>(count);
-      of = values;
+    // Half of it is far enough above: what it hides has no weight beside such a key.
+    if (sees_any(call, b, c, 0.5f * fill.value)) return;
+    const std::size_t head = c.head / call.group;
+    const AttentionCall::Keys reached = call.keys_of(c.query, c.query);
+    float most = -kInfinity;
+    for (std::size_t t = 0; t < in.keys; ++t) {
+      const bool seen = t >= reached.begin && t < reached.end && (!in.mask || *call.mask(b, c, t));
+      scores[t] = seen ? score(call, b, c, t) : fill.value;
+      if (in.bias && (seen || !fill.replaces)) scores[t] += *call.bias(b, c, t);
+      most = std::max(most, scores[t]);
     }
-    std::copy(mean.begin(), mean.end(), row);
+    double sum = 0.0;
+    for (float& s : scores) sum += s = std::exp(s - most);
+    for (std::size_t d = 0; d < in.value_depth; ++d) {
+      double mean = 0.0;
+      for (std::size_t t = 0; t < in.keys; ++t) mean += scores[t] == 0.0f ? 0.0 : scores[t] / sum * call.v(b, head, t)[d];
+      row[d] = static_cast<float>(mean);
+    }
   });
 }
 

@@ -5,9 +5,14 @@
 
 namespace octavo::ort {
 
-// Rows of which mask, causality, window and a bias of -inf hide every key become the mean of the values whose bias is not
-// -inf, as where a large negative number takes the place of scores before the bias is added; NaN where there are none.
-void mean_where_hidden(const AttentionInputs& in);
+// The score of a key that mask, causality or window hide is `fill`, a finite number far below others, in the place of the
+// product, and with `replaces` in that of the bias too. Rows that have no other key, or only such as the bias puts as low,
+// are computed anew with these scores.
+struct Fill {
+  float value;
+  bool replaces;
+};
+void fill_where_hidden(const AttentionInputs& in, Fill fill);
 
 // Rows whose weights are not numbers become 0. NaN that comes of V stays.
 void zero_where_not_a_number(const AttentionInputs& in);

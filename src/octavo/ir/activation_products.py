@@ -50,10 +50,7 @@ class Hidden(IntEnum):
 
     ZERO = 0
     MEAN = 1
-    """The mean of all values: each score was replaced by the same large negative number.
-
-    A bias is added to that: one of -inf leaves its key out of the mean, and hides it otherwise.
-    """
+    """What it gives where a finite `fill` is the score of hidden keys: a mean, without a bias."""
 
 
 class Causal(IntEnum):
@@ -104,6 +101,10 @@ class Attention(Operator):
     groups: int = 1
     """Heads of Q for each head of K and V."""
     hidden: Hidden = Hidden.ZERO
+    fill: float = 0.0
+    """With Hidden.MEAN: the score of hidden keys, to which the bias is added; 0: the lowest."""
+    replaces: bool = False
+    """The bias is not added to `fill`."""
     guard: Guard = Guard.NO
     fits: bool = False
     """Bias and mask are no larger than the products, or the run is refused."""
@@ -128,6 +129,8 @@ class Attention(Operator):
             stated["layouts"] = [int(layout) for layout in self.layouts]
         if self.softcap:
             stated["softcap"] = self.softcap
+        if self.fill:
+            stated["fill"] = self.fill
         if self.groups > 1:
             stated["groups"] = self.groups
         given = [name for name in ADDED if getattr(self, name) is not None]
@@ -146,7 +149,8 @@ class Attention(Operator):
         more = {name: types.get(name, bool)(number) for name, number in held.items()}
         if "layouts" in node.attributes:
             more["layouts"] = tuple(Layout(i) for i in attribute(node, "layouts"))
-        more |= {n: attribute(node, n) for n in ("softcap", "groups") if n in node.attributes}
+        stated = [n for n in ("softcap", "fill", "groups") if n in node.attributes]
+        more |= {name: attribute(node, name) for name in stated}
         return cls(
             q,
             k,
@@ -163,7 +167,16 @@ class Attention(Operator):
 
 ADDED = ("bias", "mask", "sinks")
 """Inputs that an Attention may have, in order."""
-FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias", "bfloat16")
+FLAGS = (
+    "causal",
+    "window",
+    "hidden",
+    "replaces",
+    "guard",
+    "fits",
+    "joined_bias",
+    "bfloat16",
+)
 """Attributes of Attention that are whole numbers, and left out where they are 0."""
 
 

@@ -138,7 +138,7 @@ def format_of(node: ir.Node) -> WeightFormat:
 
 
 _LISTS = ("kernel_shape", "pool", "shape", "layouts", "strides", "dilations", "pads")
-_NUMBERS = ("clip", "epsilon", "scale", "softcap")
+_NUMBERS = ("clip", "epsilon", "fill", "scale", "softcap")
 _WORDS = {
     "given": None,
     "activation": frozenset(activation.value for activation in Activation),
@@ -150,7 +150,7 @@ _RANGES = {  # of whole numbers; others are 0 or more
     **dict.fromkeys(("group", "groups"), (1, 1 << 31)),
     **dict.fromkeys(("kernel_shape", "pool", "strides", "dilations"), (1, 1 << 31)),
     **dict.fromkeys(("causal", "guard", "layouts"), (0, 2)),
-    "hidden": (0, 1),
+    **dict.fromkeys(("hidden", "replaces"), (0, 1)),
     "shape": (-2, 1 << 31),  # octavo.ir.activation_products: WHOLE
     "window": (-1, 1 << 31),
 }

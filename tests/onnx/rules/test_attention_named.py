@@ -196,6 +196,20 @@ def test_biases_go_to_the_layers_before(tmp_path: Path) -> None:
     assert difference < 0.03 * np.linalg.norm(done.exact[0])
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_biases_of_values_of_another_width(tmp_path: Path, known: bool) -> None:
+    """They are parted by the widths of what they are added to, or the node is left."""
+    body = f"""
+        o = com.microsoft.MultiHeadAttention <num_heads = {H}> (q, k, v, biases)
+        y = MatMul (o, narrow)"""
+    feeds = queries_keys_values() | {"v": random(B, T, 2 * H)}
+    inputs = INPUTS | {"v": f"float[B, T, {2 * H if known else 'W'}]"}
+    constants = {"biases": random(2 * WIDTH + 2 * H), "narrow": random(2 * H, 64)}
+    done = converted(spelled(body, inputs, constants=constants), feeds, tmp_path)
+    assert ("Attention" in done.ours) == known
+    assert_same(done.outputs[0], done.exact[0])
+
+
 LEFT: dict[str, tuple[str, dict[str, Array], str, int]] = {
     "lengths": (
         f"o = com.microsoft.MultiHeadAttention <num_heads = {H}> (q, k, v, , keys)",

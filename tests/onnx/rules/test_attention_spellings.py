@@ -80,6 +80,16 @@ SPELLINGS = {
     "filled-then-biased": f"{QK} b = Where (keys, a, lowest) scores = Add (b, bias)",
     "filled-then-scaled": f"{QK} b = Where (keys, a, far) scores = Mul (b, scale)",
     "filled-twice": f"{QK} b = Where (pairs, a, lowest) scores = Where (keys, b, lowest)",
+    "filled-near-then-hidden": f"{QK} b = Where (pairs, a, near) scores = Add (b, hides)",
+    "hidden-then-filled-near": f"{QK} b = Add (a, hides) scores = Where (pairs, b, near)",
+    "filled-near-added-near": f"""{QK} m = Where (keys, nought, near) b = Where (pairs, a, near)
+        scores = Add (b, m)""",
+    "endless-then-filled-far": f"""{QK} m = Where (keys, nought, endless) b = Add (a, m)
+        scores = Where (pairs, b, far)""",
+    "filled-near-added-lowest": f"""{QK} m = Where (keys, bias, lowest)
+        b = Where (pairs, a, near) scores = Add (b, m)""",
+    "added-twice": f"""{QK} m = Where (keys, nought, lowest) n = Where (pairs, nought, lowest)
+        b = Add (a, m) scores = Add (b, n)""",
     "added": f"{QK} m = Where (keys, nought, lowest) scores = Add (a, m)",
     "added-near": f"{QK} m = Where (keys, nought, near) scores = Add (a, m)",
     "added-bias-filled": f"{QK} m = Where (keys, bias, lowest) scores = Add (a, m)",
@@ -370,6 +380,16 @@ LEFT = {
     "hidden-keys-get-a-weight": (
         f"{QK} b = Where (keys, a, near) scores = Mul (b, thousandth) {PRODUCTS}",
         "leaves hidden keys a weight",
+        (),
+    ),
+    "two-numbers-hide": (
+        f"{QK} b = Where (keys, a, near) scores = Where (pairs, b, far) {PRODUCTS}",
+        "two numbers that hide keys",
+        (),
+    ),
+    "filled-between-sums": (
+        f"{QK} b = Add (a, bias) c = Where (pairs, b, near) scores = Add (c, hides) {PRODUCTS}",
+        "Where between two sums",
         (),
     ),
     "head-mask": (

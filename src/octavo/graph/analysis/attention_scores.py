@@ -64,11 +64,14 @@ class Term:
 
 @dataclass(frozen=True)
 class Condition:
-    """Where `value` is not `counts`, `fill` takes the place of the score."""
+    """Where `value` is not `counts`, `fill` takes the place of the score, or is added to it."""
 
     value: ir.Value
     counts: bool
     fill: float
+    added: bool = False
+    behind: int = 0
+    """How many terms the scores have where it comes to them."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ class Scores:
 
     def where(self, condition: Condition) -> Scores:
         """With keys that do not count."""
-        return replace(self, conditions=(*self.conditions, condition))
+        placed = replace(condition, behind=len(self.terms))
+        return replace(self, conditions=(*self.conditions, placed))
 
 
 class ScoreReader:
@@ -213,7 +217,7 @@ class ScoreReader:
         for i, fill in ((0, self._number(sides[1])), (1, self._number(sides[0]))):
             bias = sides[i]
             if fill is not None and fill <= ABSORBS and condition is not None and bias is not None:
-                return bias, Condition(condition, i == 0, fill)
+                return bias, Condition(condition, i == 0, fill, added=True)
         return None
 
     def _either(self, node: ir.Node, inputs: tuple[int, int]) -> tuple[Scores, int]:

@@ -56,6 +56,7 @@ class SpelledAttention:
     guarded: bool
     zeroed: Condition | None
     result: Result
+    softmax: ir.Node
     sinks: ir.Value | None = None
     """[1, heads, 1, 1]: scores without a value."""
 
@@ -135,7 +136,9 @@ class AttentionSearch:
         result = self.results.result(weights.product, q, v, apart)
         scale = scores.scale * q.factor * k.factor
         return SpelledAttention(
-            *(q, k, v, scores, weights.product, scale, weights.guarded, weights.zeroed, result),
+            *(q, k, v, scores, weights.product, scale, weights.guarded, weights.zeroed),
+            result=result,
+            softmax=softmax,
             sinks=None if sunk is None else sunk.sinks,
         )
 

@@ -121,15 +121,14 @@ def _weights(
     found: Attention, scores: ir.Value, bias: ir.Value | None, out: str, c: Context
 ) -> ir.Value:
     e = c.emitter
-    fill = LOWEST if found.hidden is Hidden.MEAN else -np.inf
+    fill = found.fill or LOWEST if found.hidden is Hidden.MEAN else -np.inf
     masks = [] if found.mask is None else [found.mask]
     if found.causal is not Causal.NO:
         masks.append(_causal(found, scores, out, c))
     for mask in masks:
         hidden = e.scalar(fill, np.float32)
-        if bias is not None and found.hidden is Hidden.MEAN:
-            # What the bias hides is in no mean.
-            hidden = e.op("Min", [hidden, bias], out=f"{out}_fill")
+        if bias is not None and found.hidden is Hidden.MEAN and not found.replaces:
+            hidden = e.op("Add", [hidden, bias], out=f"{out}_fill")
         scores = e.op("Where", [mask, scores, hidden], out=f"{out}_hidden")
     if found.sinks is not None:
         return _without_sinks(found.sinks, scores, out, c)

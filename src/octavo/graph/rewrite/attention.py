@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -19,7 +20,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.attention_operands import Operand
 from octavo.graph.analysis.attention_results import Result
-from octavo.graph.analysis.attention_scores import Condition, Term
+from octavo.graph.analysis.attention_scores import Condition, NotTakenError, Term, Why
 from octavo.graph.analysis.attention_search import (
     AttentionSearch,
     Refused,
@@ -80,8 +81,12 @@ def fuse_attention(graph: ir.Graph, c: Context) -> dict[str, int]:
     for found in AttentionSearch(c.model, c.constants, c.opset)(graph):
         if isinstance(found, Refused):
             c.note(found.softmax.name, f"{LEFT} {found.reason}")
-        else:
+            continue
+        try:
             _fuse(found, c)
+        except NotTakenError as why:
+            c.note(found.softmax.name, f"{LEFT} {why}")
+        else:
             count += 1
     return {FUSED: count}
 
@@ -124,8 +129,9 @@ def put_attention(
 
 def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
     scores, result = found.scores, found.result
-    masks, fills = _masks(found, c)
-    terms = [*scores.terms, *(_filled(fill, out, c) for fill in fills)]
+    hiding = _hiding(found, c)
+    masks = hiding.masks
+    terms = [*scores.terms, *(_filled(fill, out, c) for fill in hiding.added)]
     shape = result.shape
     width = found.q.heads * found.v.depth
     if shape[2] == REST and SIZE_OF_Q in shape and _is_read_as(result.value, width):
@@ -145,6 +151,8 @@ def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
         scores.outer or 0.0,
         groups=found.k.groups,
         hidden=Hidden.MEAN if mean else Hidden.ZERO,
+        fill=masks[0].fill if mean else 0.0,
+        replaces=mean and hiding.replaces,
         guard=Guard.WEIGHTS if found.guarded else Guard.NO,
         fits=result.fits,
         joined_bias=any(term.joined for term in scores.terms),
@@ -160,16 +168,38 @@ def _sinks(sinks: ir.Value, out: str, c: Context) -> ir.Value:
     return c.emitter.op("Reshape", [sinks, c.emitter.vector([-1])], out=f"{out}_sinks")
 
 
-def _masks(found: SpelledAttention, c: Context) -> tuple[list[Condition], list[Condition]]:
-    """Conditions that are a mask, and those that are added.
+@dataclass(frozen=True)
+class _Hiding:
+    """Conditions that are a mask, and those that are added."""
 
-    Where one of both kinds hides a key, the finite number decides what a query without keys gives.
+    masks: list[Condition]
+    added: list[Condition]
+    replaces: bool = False
+    """What the mask hides has a finite number in the place of all that is added."""
+
+
+def _hiding(found: SpelledAttention, c: Context) -> _Hiding:
+    """How keys are hidden. Raises NotTakenError.
+
+    Where one condition fills in a finite number it is the mask, because a query of which every key
+    is hidden gets weights of what is filled in.
     """
     conditions = [m for m in found.scores.conditions if not _hides_nothing(m, found, c)]
-    endless = [c for c in conditions if np.isinf(c.fill)]
-    if not endless or len(endless) == len(conditions):
-        return conditions, []
-    return endless, [c for c in conditions if not np.isinf(c.fill)]
+    finite = [m for m in conditions if np.isfinite(m.fill)]
+    if not finite or found.zeroed is not None or found.sinks is not None:
+        return _Hiding(conditions, [])
+    masks = [m for m in finite if not m.added]
+    if not masks:
+        return _Hiding(finite[:1], [m for m in conditions if m is not finite[0]])
+    places = [conditions.index(m) for m in masks]
+    inside = conditions[places[0] : places[-1] + 1]
+    if len({(m.fill, m.behind) for m in masks}) > 1 or len(inside) > len(masks):
+        raise NotTakenError(Why.BETWEEN, "two numbers that hide keys")
+    before = bool(masks[0].behind) or places[0] > 0
+    after = len(found.scores.terms) > masks[0].behind or places[-1] + 1 < len(conditions)
+    if before and after:
+        raise NotTakenError(Why.BETWEEN, "Where between two sums")
+    return _Hiding(masks, [m for m in conditions if m not in masks], replaces=before)
 
 
 def _hides_nothing(condition: Condition, found: SpelledAttention, c: Context) -> bool:

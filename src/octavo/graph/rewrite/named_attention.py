@@ -22,7 +22,7 @@ from octavo.graph.analysis.attention_scores import ABSORBS, NotTakenError
 from octavo.graph.analysis.attention_search import AttentionSearch, heads_of
 from octavo.graph.analysis.element_types import element_type, is_float32
 from octavo.graph.analysis.heads import is_standard
-from octavo.graph.analysis.kept_axes import same_size
+from octavo.graph.analysis.kept_axes import known_size, same_size
 from octavo.graph.context import Context
 from octavo.graph.rewrite.attention import FUSED, put_attention
 from octavo.ir import MS
@@ -51,6 +51,7 @@ class Named:
     softcap: float = 0.0
     window: int = 0
     hidden: Hidden = Hidden.ZERO
+    """With the lowest number added to the scores of hidden keys."""
     guard: Guard = Guard.NO
     presents: list[ir.Value] = field(default_factory=list)
     """New values in the places of the outputs after the first."""
@@ -175,8 +176,8 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
     if padding is not None and causal and fill <= ABSORBS:
         raise LeftError("it hides padding as it does keys that come too late")
     heads = read_integer(node, "num_heads", 0)
-    biases = _thirds(bias, c)
     assert query is not None
+    biases = _parts(bias, (query, key, value), c)
     query, key, value = (
         _biased(x, part, c) for x, part in zip((query, key, value), biases, strict=True)
     )
@@ -274,14 +275,19 @@ def _with_past(
     return found[0], found[1], found
 
 
-def _thirds(bias: ir.Value | None, c: Context) -> list[Any]:
+def _parts(bias: ir.Value | None, values: Sequence[ir.Value], c: Context) -> list[Any]:
     """The parts of a stored bias for queries, keys and values; None where they are 0."""
     if bias is None:
         return [None] * 3
     array = c.array(bias)
-    if array is None or array.size % 3:
-        raise LeftError("its bias is not stored, or not the same for queries, keys and values")
-    return [part if part.any() else None for part in np.split(array.reshape(-1), 3)]
+    if array is None:
+        raise LeftError("its bias is not stored")
+    widths = [known_size(x.shape[-1]) if x.shape is not None else None for x in values]
+    known = [w for w in widths if isinstance(w, int)]
+    if len(known) < 3 or sum(known) != array.size:
+        raise LeftError("its bias is not known to be as wide as its queries, keys and values")
+    parts = np.split(array.reshape(-1), np.cumsum(known[:2]))
+    return [part if part.any() else None for part in parts]
 
 
 def _biased(value: ir.Value, part: Any, c: Context) -> ir.Value:
