@@ -130,10 +130,21 @@ def test_what_a_power_spectrum_is_made_of(spectrum: str) -> None:
     """A transform that is a product, before the filters; a layer before others is no such thing."""
     model = graph(f"[first] f = MatMul (x, v) {spectrum} [p] m = MatMul (s, w) {STEPS['Max']}")
     assert left_float(model) == ["first", "p"]
-    plain = graph(f"[first] f = MatMul (x, v) s = Tanh (f) [p] m = MatMul (s, w) {STEPS['Max']}")
-    assert left_float(plain) == ["p"]
-    deep = graph(f"[first] s = MatMul (x, v) [p] m = MatMul (s, w) {STEPS['Max']}")
-    assert left_float(deep) == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("between", "float_layers"),
+    {
+        "s = Identity (f)": ["first", "p"],
+        "t = Mul (two, f) s = Add (t, eps)": ["first", "p"],
+        "s = Tanh (f)": ["p"],
+        "s = Relu (f)": ["p"],
+        "s = Add (f, x)": ["p"],  # a branch, as around the blocks of a net
+    }.items(),
+)
+def test_products_that_only_sums_and_factors_part(between: str, float_layers: list[str]) -> None:
+    body = f"[first] f = MatMul (x, v) {between} [p] m = MatMul (s, w) {STEPS['Max']}"
+    assert left_float(graph(body)) == float_layers
 
 
 def branch(body: str) -> str:

@@ -35,13 +35,15 @@ _RAISING = frozenset(["Add", "Sum", "Max", "Clip"])
 class Below(NamedTuple):
     """A value before a logarithm. `direct`: the logarithm shows what is lost in it.
 
-    That is so up to the last product, and in what a power spectrum is made of before that.
+    That is so up to the last product, in what a power spectrum is made of before that, and in
+    products on the way that nothing but sums and factors part: `chained` says that one was passed.
     `raised`: 1 or more is added to it on the way, so that the logarithm sees no number near 0.
     """
 
     value: ir.Value
     direct: bool
     raised: bool
+    chained: bool = False
 
 
 def below_logarithms(model: ir.Model, constants: ConstantLookup) -> Iterator[Below]:
@@ -67,28 +69,33 @@ class _Walk:
 
     def before(self, below: Below) -> Iterator[Below]:
         """Yield the values that this one is computed from, as far as their small numbers matter."""
-        value, direct, raised = below
+        value, direct, raised, chained = below
         node = value.producer()
         if node is None:
-            yield from (Below(v, direct, raised) for v in self._callers.given(value))
+            yield from (below._replace(value=v) for v in self._callers.given(value))
             return
         op = node.op_type
         inside = self._callers.inside(node, value.index() or 0)
-        yield from (Below(v, direct, raised) for v in inside)
+        yield from (below._replace(value=v) for v in inside)
         first = node.inputs[0] if node.inputs else None
         if op in _OF_ALL or op == "Where":
             read = list(node.inputs[op == "Where" :])
         elif op in _PRODUCTS:
-            read, direct = list(node.inputs), False
-        elif op in _OF_FIRST or (direct and (op in _MEANS or (op == "Relu" and not raised))):
+            read, chained = list(node.inputs), True
+        elif op in _OF_FIRST or (
+            direct and not chained and (op in _MEANS or (op == "Relu" and not raised))
+        ):
             read = [first]
         else:
             return
-        direct = direct or op in _POWERS or (op == "Mul" and first is node.inputs[1])
+        if op in _POWERS or (op == "Mul" and first is node.inputs[1]):
+            direct, chained = True, False
+        elif chained and op in _OF_ALL:  # a sum with another branch, as around the blocks of a net
+            direct = direct and sum(not self._constants.is_constant(v) for v in read if v) < 2
         raised = raised and op not in ("Mul", "Div")  # a factor may make 1 little
         bounds = node.inputs[1:2] if op == "Clip" else node.inputs
         raised = raised or (op in _RAISING and any(map(self._is_above_1, bounds)))
-        yield from (Below(v, direct, raised) for v in read if v is not None)
+        yield from (Below(v, direct, raised, chained) for v in read if v is not None)
 
     def _is_above_1(self, value: ir.Value | None) -> bool:
         tensor = self._constants.tensor(value)
