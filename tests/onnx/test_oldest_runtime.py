@@ -276,6 +276,7 @@ def agrees(other: OldRuntime, converted: Converted, case: Case, bound: float) ->
     return all(np.array_equal(a, b) for a, b in zip(new, old, strict=True))
 
 
+@pytest.mark.vnni("if-")
 @pytest.mark.sweep(5)
 @pytest.mark.parametrize("opset", [10, 13, 17, 20])
 @pytest.mark.parametrize("name", CASES)
@@ -306,7 +307,7 @@ WAYS: dict[str, tuple[dict[str, Any], list[int], list[str], float]] = {
 ROWS = [(way, n, o) for way, (_, opsets, cases, _) in WAYS.items() for n in cases for o in opsets]
 
 
-@pytest.mark.vnni("accurate-if")
+@pytest.mark.vnni("accurate-if", "per-tensor-if", "qdq-if")
 @pytest.mark.sweep(7)
 @pytest.mark.parametrize(("way", "name", "opset"), ROWS)
 def test_other_files(oldest: OldRuntime, tmp_path: Path, way: str, name: str, opset: int) -> None:

@@ -31,6 +31,7 @@ from octavo.onnx.operators.reader import Drawn, ReadContext
 from octavo.onnx.operators.stock_linear import per_row
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.resolve import Resolved, resolve_all
+from octavo.onnx.read.normalize import refuse_missing_operators
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
@@ -112,6 +113,7 @@ def _finish(
     if c.attention is not AttentionType.FLOAT32 and not any(IN_BFLOAT16 in s for s in changed):
         changed.append(NOWHERE if c.native else FLOAT32_ALONE)
     c.finish()
+    refuse_missing_operators(c.model)
     return changed
 
 

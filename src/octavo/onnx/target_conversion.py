@@ -228,6 +228,7 @@ def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progres
             lowered = Context(model, Constants(opset_of(model)), cpu=Cpu(cpu), store=tensors.put)
             lower_operators(lowered)
             lowered.finish()
+            normalize.refuse_missing_operators(model)
             if attention is not AttentionType.FLOAT32:
                 notes.append(FLOAT32_ALONE)
             turned = _Turned(dict(lowered.layers), (*notes, *lowered.notes()))

@@ -11,9 +11,9 @@ import onnxruntime as ort
 import pytest
 
 from octavo.errors import ModelError
-from octavo.onnx import quantize_dynamic
+from octavo.onnx import convert_target, quantize_dynamic, session
 from octavo.onnx.read.normalize import newest_opset, normalize
-from tests.graphs import F32, Array, build, convert, mlp, node, normal, text
+from tests.graphs import F32, Array, build, convert, mlp, node, normal, run, text
 
 IMAGE = "float[2, 3, 4, 4] x"
 MATRIX = "float[2, 6] x"
@@ -132,10 +132,20 @@ def test_scan_with_a_batch_is_refused_before_anything_is_written(tmp_path: Path)
 
 @pytest.mark.parametrize("options", [{}, {"target": "native"}, {"recipe": "int4"}], ids=str)
 def test_opsets_that_the_runtime_opens(tmp_path: Path, options: dict[str, str]) -> None:
+    """What is written is opened, or refused where the runtime has not every operator in it."""
     for opset in range(23, newest_opset() + 1):
         model = mlp()
         model.opset_import[0].version = opset
-        assert convert(model, tmp_path, **options).report.quantized
+        if options or opset <= newest_opset("QuantizeLinear"):
+            done = convert(model, tmp_path, **options)
+            assert done.report.quantized and session(done.path)
+            continue
+        with pytest.raises(ModelError, match=rf"opset {opset}.* no QuantizeLinear.*target native"):
+            quantize_dynamic(model, tmp_path / "refused.onnx", verify=False)
+        assert not (tmp_path / "refused.onnx").exists()
+        native = convert(model, tmp_path, target="native").path
+        with pytest.raises(ModelError, match="no QuantizeLinear"):
+            convert_target(native, tmp_path / "refused.onnx", to="portable")
 
 
 def test_later_opsets_are_refused(tmp_path: Path) -> None:
@@ -144,3 +154,18 @@ def test_later_opsets_are_refused(tmp_path: Path) -> None:
     words = f"7 to {newest_opset()} are supported.* ONNX Runtime {ort.__version__} opens"
     with pytest.raises(ModelError, match=words):
         quantize_dynamic(model, tmp_path / "out.onnx")
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_sizes_below_0_are_unknown(tmp_path: Path, target: str) -> None:
+    """Older exporters write -1 for a batch of any size, and ONNX Runtime takes any."""
+    body = """h = MatMul (x, w) sizes = Shape (h) rows = Gather (sizes, i0) k = Range (i0, rows, i1)
+        column = Unsqueeze (k, last) added = Cast <to = 1> (column) y = Add (h, added)"""
+    stored = {"w": normal(64, 64), "i0": np.array(0), "i1": np.array(1), "last": np.array([1])}
+    model = text(body, "float[n, 64] x", weights=stored)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    done = convert(model, tmp_path, target=target)
+    x = normal(5, 64)
+    found, exact = session(done.path).run(None, {"x": x})[0], run(model, {"x": x})[0]
+    assert found.shape == exact.shape
+    assert np.linalg.norm(found - exact) < 0.03 * np.linalg.norm(exact)

@@ -100,6 +100,7 @@ PADDED = {**TEXT, "attention_mask": (torch.arange(9) >= torch.tensor([[0], [3]])
 SOUND = {"input_features": seeded(2, 80, 60, seed=1)}
 
 
+@pytest.mark.vnni("t5-ORTModelForSeq2SeqLM-given2-portable")  # optimum opens the file itself
 @pytest.mark.parametrize("target", ["native", "portable"])
 @pytest.mark.parametrize(
     ("name", "kind", "given"),

@@ -50,7 +50,8 @@ def fold_sizes(graph: ir.Graph, c: Context) -> dict[str, int]:
         array = np.asarray(numbers, np.int64).reshape(() if len(sizes) == 0 else -1)
         if _is_int32(node):
             array = array.astype(np.int32)
-        value.replace_all_uses_with(c.emitter.constant(array, value.name or "size"))
+        if value.uses():
+            value.replace_all_uses_with(c.emitter.constant(array, value.name or "size"))
         c.sweeper.unused(value)
     return {}
 

@@ -81,6 +81,7 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     if not runs_in_order(model):
         notes.append(_sort_nodes(model, label))
     read_constants_directly(model)
+    _forget_negative_sizes(model)
     if opset < needed:
         notes.append(_raise_opset(model, label, opset, needed))
     if count := write_out_erfc(model):
@@ -89,16 +90,44 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     return notes
 
 
-def newest_opset() -> int:
-    """The newest opset that the installed ONNX Runtime opens."""
-    return next(opset for opset in itertools.count(OPENED_BY_ALL) if not _opens(opset + 1))
+def _forget_negative_sizes(model: ir.Model) -> None:
+    """Make sizes below 0 unknown: so exporters mean them, and ONNX Runtime takes them."""
+    for graph in graphs_of(model):
+        for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+            sizes = [] if value.shape is None else list(value.shape)
+            if any(isinstance(size, int) and size < 0 for size in sizes):
+                known = [None if isinstance(size, int) and size < 0 else size for size in sizes]
+                value.shape = ir.Shape(known)
+
+
+def newest_opset(op_type: str = "Identity") -> int:
+    """The newest opset in which the installed ONNX Runtime has an operator of one input."""
+    opsets = itertools.count(OPENED_BY_ALL)
+    return next(opset for opset in opsets if not _opens(opset + 1, op_type))
+
+
+def refuse_missing_operators(model: ir.Model) -> None:
+    """Raise ModelError where ONNX Runtime opens the opset, but has no QuantizeLinear in it."""
+    opset, needed = opset_of(model), ("QuantizeLinear", "DequantizeLinear")
+    if opset <= OPENED_BY_ALL or _opens(opset, needed[0]):
+        return
+    if any(n.op_type in needed and n.domain == "" for graph in graphs_of(model) for n in graph):
+        raise ModelError(
+            f"the model has opset {opset}, in which ONNX Runtime {ort.__version__} has no "
+            f"{needed[0]}. Export it again with opset {newest_opset(needed[0])} at most, or take "
+            "target native"
+        )
 
 
 @cache
-def _opens(opset: int) -> bool:
-    """Whether ONNX Runtime opens a model of `opset`; it says so nowhere."""
-    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1]) for n in "xy")
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "", [x], [y])
+def _opens(opset: int, op_type: str = "Identity") -> bool:
+    """Whether ONNX Runtime opens a model of that opset and operator; it says so nowhere."""
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    y = onnx.helper.make_empty_tensor_value_info("y")
+    given = ["x", *(["s"] if op_type == "QuantizeLinear" else [])]
+    scale = onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [], [1.0])
+    node = onnx.helper.make_node(op_type, given, ["y"])
+    graph = onnx.helper.make_graph([node], "", [x], [y], [scale] * (len(given) - 1))
     imports = [onnx.helper.make_opsetid("", opset)]
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
     options = ort.SessionOptions()
