@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 import traceback
+import unittest.mock
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -19,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from octavo.onnx.plan import selection
 from tests.golden.facts import Facts
 
 Case = Callable[[Path], Facts]
@@ -89,7 +91,9 @@ def run(name: str, case: str) -> Facts | str:
     """
     call = group(name)[case]
     before = Path.cwd()
-    with tempfile.TemporaryDirectory(prefix="octavo-golden-") as folder, _seeded():
+    # The corpus is of small layers, which portable files leave float by default.
+    small = unittest.mock.patch.object(selection, "SMALL", 0)
+    with tempfile.TemporaryDirectory(prefix="octavo-golden-") as folder, _seeded(), small:
         os.chdir(folder)
         try:
             return call(Path(folder))
