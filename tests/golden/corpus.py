@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from octavo.measure import waiting
 from octavo.onnx.plan import selection
 from tests.golden.facts import Facts
 
@@ -93,7 +94,8 @@ def run(name: str, case: str) -> Facts | str:
     before = Path.cwd()
     # The corpus is of small layers, which portable files leave float by default.
     small = unittest.mock.patch.object(selection, "SMALL", 0)
-    with tempfile.TemporaryDirectory(prefix="octavo-golden-") as folder, _seeded(), small:
+    idle = unittest.mock.patch.object(waiting, "waited", float)
+    with tempfile.TemporaryDirectory(prefix="octavo-golden-") as folder, _seeded(), small, idle:
         os.chdir(folder)
         try:
             return call(Path(folder))

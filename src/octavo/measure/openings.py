@@ -65,13 +65,14 @@ def one_processor() -> Iterator[None]:
 class Clock:
     """Seconds on the wall, what comes before each turn, and whether a call made it necessary.
 
-    `waits` are the seconds that this process has waited for processors.
+    `waits` are the seconds that this process has waited for processors, `cpu` those it had them.
     """
 
     wall: Callable[[], float] = time.perf_counter
     settle: Callable[[], object] = await_threads
     spins: Callable[[], bool] = threads_are_busy
     waits: Callable[[], float] = lambda: waiting.waited()  # noqa: PLW0108  # tests put another there
+    cpu: Callable[[], float] = time.process_time
 
 
 @dataclass(frozen=True)
@@ -222,10 +223,11 @@ class Openings:
                         return None
                     if self._settles:
                         clock.settle()
-                    start, waits = clock.wall(), clock.waits()
+                    start, busy, waits = clock.wall(), clock.cpu(), clock.waits()
                     taken[name] = self._turns[name].time(calls[name], clock)
                     waits = clock.waits() - waits
-                    waited |= waits > waiting.SHARE * (clock.wall() - start)
+                    busy = max(clock.wall() - start, clock.cpu() - busy)
+                    waited |= waits > waiting.SHARE * busy
                 self._made += 1
                 self._waited += waited
                 for name in () if waited else names:

@@ -203,7 +203,7 @@ def interleave(
             repeats = max(1, math.ceil(least / max(once[name], 1e-7)))
             before = waits()
             elapsed, busy = _timed(calls[name], repeats, wall, cpu)
-            waited |= waits() - before > waiting.SHARE * elapsed * repeats
+            waited |= waits() - before > waiting.SHARE * elapsed * repeats * max(1.0, busy)
             seconds[name].append(elapsed)
             cores[name].append(busy)
         if not waited:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 SHARE = 0.02
-"""Of what a run takes on the wall: one that waited longer than this is left out."""
+"""Of the time that a run takes, of each processor that it keeps: a longer wait leaves it out."""
 
 SLICE = 0.004
 """Seconds of one wait, where the system counts waits and does not time them."""
