@@ -12,7 +12,8 @@ from benchmarks.results import Row
 from benchmarks.runner import Answer
 from benchmarks.zoo import minilm
 from octavo.measure.timing import Comparison, Ratio
-from octavo.recipe import Kind, Report
+from octavo.recipe import Kind
+from octavo.results.report import Report
 
 Found = Mapping[str, Comparison]
 MOST_OTHERS = 0.1

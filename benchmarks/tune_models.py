@@ -19,7 +19,8 @@ from benchmarks.zoo.sessions import Feed, Session, open_session
 from octavo.measure.timing import Comparison
 from octavo.onnx import supported_ops
 from octavo.recipe import FLOAT as LEFT_FLOAT
-from octavo.recipe import Recipe, Report, Rule, preset
+from octavo.recipe import Recipe, Rule, preset
+from octavo.results.report import Report
 from octavo.results.tuning import TuneResult
 from octavo.tune import Criterion, tune
 

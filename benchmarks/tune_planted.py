@@ -14,7 +14,7 @@ from benchmarks.runner import Rows
 from benchmarks.tune_stacks import Stack
 from octavo.onnx import OnnxTarget
 from octavo.recipe import FLOAT, Recipe, Rule, Scheme, preset
-from octavo.recipe.target import Target
+from octavo.results.target import Target
 from octavo.results.tuning import TuneResult
 from octavo.tune import Criterion, tune
 

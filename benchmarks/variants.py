@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.runner import attempt
 
 if TYPE_CHECKING:
-    from octavo.recipe import Report
+    from octavo.results.report import Report
 
 FLOAT = "float"
 QD, QD_CHANNEL = "quantize_dynamic", "quantize_dynamic per channel"

@@ -17,15 +17,8 @@ import octavo.onnx
 from benchmarks.variants import quiet
 from octavo.cli import evidence, main
 from octavo.onnx.bench import BenchFile
-from octavo.recipe import (
-    PRESETS,
-    Kind,
-    Layer,
-    LayerOutcome,
-    Recipe,
-    Report,
-    Scheme,
-)
+from octavo.recipe import PRESETS, Kind, Layer, Recipe, Scheme
+from octavo.results.report import LayerOutcome, Report
 from tests.results.reports import report
 
 LAYER = Layer("/fc/MatMul", Kind.LINEAR, "MatMul", (("w", (384, 384)),), 589_824, 147_456)

@@ -23,7 +23,7 @@ from octavo.core.kernels import cpu_features
 from octavo.files.exact_products import with_exact_products
 from octavo.graph.analysis.walk import runs_in_order
 from octavo.onnx import custom_ops_library, quantize_dynamic
-from octavo.recipe import Report, Verification
+from octavo.results.report import Report, Verification
 from tests.onnx.references.linear import reference_portable
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,9 @@ import pytest
 import octavo.onnx
 from octavo import errors
 from octavo.cli import main
-from octavo.recipe import FLOAT, PRESETS, Decision, Inspection, Kind, Layer, Recipe, Report, Scheme
+from octavo.recipe import FLOAT, PRESETS, Decision, Kind, Layer, Recipe, Scheme
+from octavo.results.inspection import Inspection
+from octavo.results.report import Report
 from tests.cli_support import LAYER, REPORT, FrontEnd, printed, run
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from octavo.recipe import Report
+from octavo.results.report import Report
 from tests import graphs
 from tests.cli_support import printed, run
 from tests.graphs import normal, save, text

@@ -52,7 +52,7 @@ def test_the_table_is_of_the_current_code() -> None:
 
 
 def main() -> None:
-    """Write the table with the numbers of now. Ceilings fall with their packages, and never rise."""
+    """Write the table with the numbers of now. Ceilings fall with their packages alone."""
     text, told, found = PAGE.read_text(), rows(), packages()
     lines = []
     for name, (files, count) in found.items():

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from octavo.recipe import Decision as Decision
     from octavo.recipe import Layer as Layer
     from octavo.recipe import Recipe as Recipe
-    from octavo.recipe import Report as Report
     from octavo.recipe import Scheme as Scheme
+    from octavo.results.report import Report as Report
 
 _HOME = {
     "Decision": "octavo.recipe",
     "Layer": "octavo.recipe",
     "OctavoError": "octavo.errors",
     "Recipe": "octavo.recipe",
-    "Report": "octavo.recipe",
+    "Report": "octavo.results.report",
     "Scheme": "octavo.recipe",
 }
 

@@ -12,7 +12,7 @@ from octavo.errors import ModelError, OptionError
 from octavo.files.checkpoints import is_gguf, names_checkpoint, refuse_without_weights
 
 if TYPE_CHECKING:
-    from octavo.recipe.target import Target
+    from octavo.results.target import Target
 
 _FACTORY = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _TARGET_METHODS = ("fingerprint", "decisions", "build", "save", "made_up", "errors")

@@ -11,7 +11,8 @@ import pytest
 
 from octavo.files.metadata import metadata
 from octavo.onnx import convert_target, inspect, quantize_dynamic, session
-from octavo.recipe import AttentionType, Report, preset
+from octavo.recipe import AttentionType, preset
+from octavo.results.report import Report
 from tests import graphs
 from tests.graphs import mlp
 

@@ -25,7 +25,7 @@ from octavo.errors import (
 from octavo.onnx import OnnxTarget, inspect, quantize_dynamic, session
 from octavo.onnx.tuning.sensitivity import worst_error
 from octavo.recipe import FLOAT, PRESETS, Recipe, Rule
-from octavo.recipe.target import Target
+from octavo.results.target import Target
 from tests import graphs
 from tests.graphs import F32, mlp, normal, refused, run, save, text
 

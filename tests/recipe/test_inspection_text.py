@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.recipe import FLOAT, Decision, Inspection, Kind, Layer, Scheme
+from octavo.recipe import FLOAT, Decision, Kind, Layer, Scheme
+from octavo.results.inspection import Inspection
 from tests.results.reports import linear
 from tests.results.terminals import on_terminal
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.recipe import Recipe, Report
+from octavo.recipe import Recipe
 from octavo.report.html import report_html, tuning_html
 from octavo.report.html.parts import bars, noise_bars
 from octavo.report.html.verdict import measured_verdict
 from octavo.results.benchmark import Benchmark
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
+from octavo.results.report import Report
 from octavo.results.words import number
 from tests.report.evidence_samples import (
     BENCHMARK,

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from octavo.errors import OptionError, OutputError
-from octavo.recipe import Recipe, Rule, Scheme, Verification
+from octavo.recipe import Recipe, Rule, Scheme
 from octavo.report.html import report_html, tuning_html, write_html
+from octavo.results.report import Verification
 from octavo.results.tuning import Status, TuneResult
 from tests.report.evidence_samples import evidence
 from tests.report.tuning_samples import (

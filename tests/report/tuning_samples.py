@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from octavo.recipe import LayerOutcome, Recipe, Report, Scheme
+from octavo.recipe import Recipe, Scheme
+from octavo.results.report import LayerOutcome, Report
 from octavo.results.tuning import Status, Trial, TuneResult
 from tests.results.reports import linear, report
 

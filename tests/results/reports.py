@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from octavo.recipe import Kind, Layer, LayerOutcome, Report, Verification
+from octavo.recipe import Kind, Layer
+from octavo.results.report import LayerOutcome, Report, Verification
 
 
 def linear(name: str, **changes: object) -> Layer:

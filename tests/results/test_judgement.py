@@ -13,11 +13,12 @@ from octavo.cli.commands import app
 from octavo.cli.mixing import limited
 from octavo.cli.options import shape_of
 from octavo.core.form import Form
-from octavo.recipe import Report, Verification, preset
+from octavo.recipe import preset
 from octavo.results.advice import MOST, UNKNOWN_RECIPE, advice
 from octavo.results.comparison import OutputDifference, worst_first
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
 from octavo.results.judgement import BOUND, CLOSE, Finding, Judgement, Ship, judge
+from octavo.results.report import Report, Verification
 from tests.report.evidence_samples import BENCHMARK, comparison, difference, evidence, pair
 from tests.report.tuning_samples import layer_report
 

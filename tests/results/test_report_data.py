@@ -4,7 +4,8 @@ import json
 import math
 from dataclasses import replace
 
-from octavo.recipe import PRESETS, Kind, Layer, LayerOutcome, Report
+from octavo.recipe import PRESETS, Kind, Layer
+from octavo.results.report import LayerOutcome, Report
 from tests.results.reports import report
 
 LAYER = Layer(

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from octavo.recipe import Kind, Layer, LayerOutcome, Scheme, Verification
+from octavo.recipe import Kind, Layer, Scheme
 from octavo.report.terminal import show
 from octavo.results import words
-from octavo.results.report import Conversion
+from octavo.results.report import Conversion, LayerOutcome, Verification
 from tests import fresh
 from tests.results.reports import linear, report
 from tests.results.terminals import on_terminal

@@ -15,7 +15,7 @@ import octavo.torch
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.results.comparison import Comparison, LayerDifference
 from octavo.torch import compare, quantize_dynamic
-from octavo.torch.blocks.dynamic_type import has_dynamic_type
+from octavo.torch.dynamic_type import has_dynamic_type
 from octavo.torch.layers.base import QuantizedModule
 from tests.models import net
 

@@ -19,7 +19,7 @@ import octavo.torch
 from octavo import errors
 from octavo.files.metadata import metadata
 from octavo.torch import export_onnx, quantize_dynamic
-from octavo.torch.blocks.dynamic_type import has_dynamic_type
+from octavo.torch.dynamic_type import has_dynamic_type
 from octavo.torch.export import Exported
 from tests.models import (
     constants,

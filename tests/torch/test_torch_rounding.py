@@ -17,9 +17,9 @@ from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, TooFewBitsError
 from octavo.recipe import Recipe
 from octavo.recipe.mix import WAYS
-from octavo.torch.input_statistics import InputStatistics
-from octavo.torch.inventory import inventory
-from octavo.torch.sensitivities import sensitivities
+from octavo.torch.replace.inventory import inventory
+from octavo.torch.search_inputs.input_statistics import InputStatistics
+from octavo.torch.search_inputs.sensitivities import sensitivities
 from tests.models import Tied, net
 
 
@@ -98,7 +98,7 @@ def test_statistics_are_means_over_the_tokens_that_count(products: bool) -> None
 
 
 def test_products_come_in_batches_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octavo.torch.input_statistics._ROOM", 100_000)
+    monkeypatch.setattr("octavo.torch.search_inputs.input_statistics._ROOM", 100_000)
     names = {"left": "left", "right": "right", "head": "head"}
     some = InputStatistics(Net().eval(), names, _samples(), products=True)
     monkeypatch.undo()

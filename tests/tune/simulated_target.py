@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from octavo.recipe import FLOAT, Decision, Kind, Layer, Recipe, Scheme, plan, preset
-from octavo.recipe.target import Built, Feed
 from octavo.results.report import Report, Verification
+from octavo.results.target import Built, Feed
 from tests.results.reports import report
 
 BYTES = 4000

@@ -8,7 +8,7 @@ import pytest
 
 from octavo.errors import InputDataError, OptionError
 from octavo.measure.data import Dataset
-from octavo.recipe.target import Built
+from octavo.results.target import Built
 from octavo.results.tuning import Status
 from octavo.tune import Criterion, evaluators, tune
 from octavo.tune.arguments import checked_evaluator, weighted_metrics

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from octavo.errors import EvaluationError, HistoryError, OptionError, OutputError
 from octavo.measure import waiting
 from octavo.recipe import Scheme, preset
-from octavo.recipe.target import Built
 from octavo.results.benchmark import BUSY
+from octavo.results.target import Built
 from octavo.results.tuning import Status, Trial
 from octavo.tune import Criterion, Objective, tune
 from octavo.tune.arguments import strategy_named

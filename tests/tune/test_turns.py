@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from octavo.recipe.target import Built
+from octavo.results.target import Built
 from octavo.tune.turns import Maker, Opener, Turns, fewest_seconds, quotient
 from tests.measure.noisy_machine import Machine
 

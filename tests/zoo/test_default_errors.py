@@ -13,7 +13,7 @@ from benchmarks.zoo import dnsmos, magika, minilm, nano_ocr, silero
 from benchmarks.zoo.sessions import Array, Session, open_session
 from octavo.core.metrics import relative_error
 from octavo.onnx import quantize_dynamic
-from octavo.recipe import Report
+from octavo.results.report import Report
 
 pytestmark = [pytest.mark.models, pytest.mark.slow]
 

@@ -67,7 +67,7 @@ class Bench:
     def add_ort(self, stack: contextlib.ExitStack) -> None:
         """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
         from octavo.onnx.bench import BenchFile, quantized_by_ort
-        from octavo.onnx.tuning.sessions import Scratch
+        from octavo.onnx.run.sessions import Scratch
         from octavo.results.evidence import ORT
 
         first = self.files[0]

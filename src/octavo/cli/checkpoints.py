@@ -19,7 +19,9 @@ from octavo.front_ends import need_torch
 if TYPE_CHECKING:
     import typer
 
-    from octavo.recipe import Inspection, Recipe, Report
+    from octavo.recipe import Recipe
+    from octavo.results.inspection import Inspection
+    from octavo.results.report import Report
 
 _TAKEN = frozenset(
     "model output to recipe bits size only exclude no_verify page force verbose json".split()

@@ -12,7 +12,9 @@ import typer
 from octavo.errors import OptionError, TooFewBitsError, VerificationError
 
 if TYPE_CHECKING:
-    from octavo.recipe import Inspection, Recipe, Report
+    from octavo.recipe import Recipe
+    from octavo.results.inspection import Inspection
+    from octavo.results.report import Report
 
 BitsOption = Annotated[
     float | None,

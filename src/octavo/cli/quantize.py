@@ -40,8 +40,9 @@ from octavo.errors import OptionError
 from octavo.files.checkpoints import is_gguf, names_checkpoint
 
 if TYPE_CHECKING:
-    from octavo.recipe import Recipe, Report
+    from octavo.recipe import Recipe
     from octavo.results.page import Result
+    from octavo.results.report import Report
 
 
 def quantize(

@@ -30,7 +30,7 @@ from octavo.errors import InputDataError, OptionError
 from octavo.front_ends import names_torch
 
 if TYPE_CHECKING:
-    from octavo.recipe import Report
+    from octavo.results.report import Report
 
 
 def run(floating: str, quantized: Path, page: Path, how: How) -> None:
@@ -85,8 +85,8 @@ def stored_report(floating: str, quantized: Path) -> Report | None:
 
 def from_json(path: Path, page: Path, how: How) -> None:
     """A page of what `octavo quantize --json` or `octavo tune --json` printed."""
-    from octavo.recipe import Report
     from octavo.report.html import report_html, tuning_html, write_html
+    from octavo.results.report import Report
     from octavo.results.tuning import TuneResult
 
     for given in (field.name for field in fields(how) if getattr(how, field.name)):

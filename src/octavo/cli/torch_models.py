@@ -15,7 +15,9 @@ from octavo.front_ends import names_factory, need_torch
 if TYPE_CHECKING:
     import typer
 
-    from octavo.recipe import Inspection, Recipe, Report
+    from octavo.recipe import Recipe
+    from octavo.results.inspection import Inspection
+    from octavo.results.report import Report
 
 __all__ = ["inspect", "names_factory", "quantize", "refuse_onnx_options"]
 
@@ -59,8 +61,8 @@ def quantize(
     with working("loading PyTorch"):
         need_torch(model)
         from octavo.torch import quantize_dynamic, report, save
-        from octavo.torch.plan import selected
         from octavo.torch.quantize import check_float
+        from octavo.torch.replace.plan import selected
 
     Staging(out)  # refuses a place that cannot be written, before the model is made
     with progress_bar() as bar:

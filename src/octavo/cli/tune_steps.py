@@ -18,8 +18,8 @@ from octavo.errors import OptionError
 from octavo.front_ends import names_factory, names_torch, refuse_gguf, target_of
 
 if TYPE_CHECKING:
-    from octavo.recipe.target import Target
     from octavo.report.plots.style import Plot
+    from octavo.results.target import Target
     from octavo.results.tuning import TuneResult
     from octavo.tune import Config
 

@@ -17,8 +17,8 @@ from octavo.errors import listed
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import opset_of
 from octavo.graph.emit.emitter import Emitter, Names
-from octavo.graph.lower.quantized_inputs import Activations
-from octavo.graph.rewrite.sweeper import Sweeper
+from octavo.graph.emit.quantized_inputs import Activations
+from octavo.graph.emit.sweeper import Sweeper
 from octavo.ir import DOMAIN, MS, VERSION
 from octavo.ir.operator import KEY, LAYER, Operator
 from octavo.ir.weight import QuantizedWeightValues, Weight, WeightIntegers

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from octavo.onnx.read.tensorflow import from_tensorflow as from_tensorflow
     from octavo.onnx.target_conversion import convert_target as convert_target
     from octavo.onnx.tuning.target import OnnxTarget as OnnxTarget
-    from octavo.recipe import Inspection as Inspection
+    from octavo.results.inspection import Inspection as Inspection
 
 _HOME = {
-    "Inspection": "octavo.recipe",
+    "Inspection": "octavo.results.inspection",
     "OnnxTarget": "octavo.onnx.tuning.target",
     "QuantType": "octavo.onnx.plan.options",
     "compare": "octavo.onnx.comparing.compare",

@@ -12,8 +12,8 @@ from octavo.core.fresh_process import ChildError, call
 from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
 from octavo.onnx.inputs import Feed, read_inputs
 from octavo.onnx.read.load import Source, load
-from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.sessions import Scratch, open_session, peak_memory
+from octavo.onnx.run.inputs import random_feeds
+from octavo.onnx.run.sessions import Scratch, open_session, peak_memory
 from octavo.onnx.tuning.static import copy_model
 
 Shapes = Mapping[str, Sequence[int]]

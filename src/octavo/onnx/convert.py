@@ -17,23 +17,24 @@ from octavo.graph.analysis.dims import Dims
 from octavo.graph.analysis.ranks import Ranks
 from octavo.graph.analysis.uniform_rows import rows_stay_whole
 from octavo.graph.analysis.walk import graphs_of
-from octavo.graph.emit.packed import pack_operators
+from octavo.graph.emit.rows import WIDE_FROM
 from octavo.graph.lower.lowering import held_by_stock, lower_operators
-from octavo.graph.lower.rows import WIDE_FROM
+from octavo.graph.lower.packed import pack_operators
 from octavo.graph.rewrite.attention_type import FLOAT32_ALONE, IN_BFLOAT16, NOWHERE
 from octavo.graph.rewrite.head_shapes import Shapes, head_shapes
 from octavo.graph.rewrite.masks import Mask, masks_of, read_plainly
 from octavo.graph.rewrite.passes import rewrite, rewrite_lowered
 from octavo.ir.weight import Account
 from octavo.onnx.constants import Constants
-from octavo.onnx.inputs.statistics import InputStatistics
+from octavo.onnx.input_statistics import InputStatistics
 from octavo.onnx.operators.reader import Drawn, ReadContext
 from octavo.onnx.operators.stock_linear import per_row
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.resolve import Resolved, resolve_all
 from octavo.onnx.read.normalize import refuse_missing_operators
-from octavo.onnx.write.store import TensorStore
-from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
+from octavo.onnx.read.tensor_store import TensorStore
+from octavo.recipe import Decision, Granularity, Scheme
+from octavo.results.report import LayerOutcome
 
 ROUNDED_SCALES = "{} scale{} rounded to 11 bits: kernels have them in float16"
 

@@ -21,21 +21,23 @@ from octavo.onnx.check.accuracy_level import verified_at_level
 from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
+from octavo.onnx.input_statistics import input_statistics
 from octavo.onnx.inputs import read_inputs
-from octavo.onnx.inputs.statistics import input_statistics
 from octavo.onnx.plan.convertible import quantized_by_others
 from octavo.onnx.plan.inventory import own_bytes
 from octavo.onnx.plan.macs import count_macs, uncounted_products
 from octavo.onnx.plan.options import parse_request, plain_request
 from octavo.onnx.plan.prepare import prepare
 from octavo.onnx.plan.resolve import resolve_all
+from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.read.load import load
 from octavo.onnx.read.stored_report import quantized_already
-from octavo.onnx.write.produce import files_size, produce, report_of
+from octavo.onnx.read.tensor_store import TensorStore
 from octavo.onnx.write.save import os_errors_explained
-from octavo.onnx.write.store import TensorStore
-from octavo.recipe import Inspection, Recipe, Report, Verification
+from octavo.recipe import Recipe
 from octavo.recipe.block_options import leads_to_recipes
+from octavo.results.inspection import Inspection
+from octavo.results.report import Report, Verification
 
 
 @leads_to_recipes

@@ -53,10 +53,10 @@ from octavo.onnx.plan.prepare import survey_normalized
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.stored_report import LAYERS
+from octavo.onnx.read.tensor_store import TensorStore
 from octavo.onnx.write.save import os_errors_explained, save
-from octavo.onnx.write.store import TensorStore
-from octavo.recipe import Kind, LayerOutcome, Verification
-from octavo.results.report import Conversion
+from octavo.recipe import Kind
+from octavo.results.report import Conversion, LayerOutcome, Verification
 from octavo.results.stored import outcomes_to_json
 
 TARGETS = ("portable", "native")

@@ -27,7 +27,7 @@ from octavo.graph.lower.blocks import BlockForm, BlockWeightValues
 from octavo.ir.weight import Account, QuantizedWeightValues
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.group_rounding import GroupRounding, unfit
-from octavo.onnx.plan.shared_weights import MatrixUses
+from octavo.onnx.shared_weights import MatrixUses
 from octavo.recipe import Granularity, WeightScheme
 
 

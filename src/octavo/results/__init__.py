@@ -2,3 +2,8 @@
 
 Nothing here prints. Terminals and browsers are served by `octavo.report`, from the same pages.
 """
+
+from octavo.results.inspection import Inspection
+from octavo.results.report import LayerOutcome, Report, Verification
+
+__all__ = ["Inspection", "LayerOutcome", "Report", "Verification"]

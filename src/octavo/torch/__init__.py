@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from octavo.torch.export import export_onnx as export_onnx
     from octavo.torch.files.load import load as load
     from octavo.torch.files.save import save as save
-    from octavo.torch.mapping import default_mapping as default_mapping
     from octavo.torch.quantize import inspect as inspect
     from octavo.torch.quantize import quantize_dynamic as quantize_dynamic
     from octavo.torch.quantize import report as report
+    from octavo.torch.replace.mapping import default_mapping as default_mapping
     from octavo.torch.torchao.configs import (
         Int8DynamicActivationInt4WeightConfig as Int8DynamicActivationInt4WeightConfig,
     )
@@ -62,7 +62,7 @@ _HOME = {
     "PerTensor": "octavo.torch.torchao.configs",
     "TorchTarget": "octavo.torch.tuning.target",
     "compare": "octavo.torch.comparing.compare",
-    "default_mapping": "octavo.torch.mapping",
+    "default_mapping": "octavo.torch.replace.mapping",
     "export_onnx": "octavo.torch.export",
     "inspect": "octavo.torch.quantize",
     "load": "octavo.torch.files.load",

@@ -10,11 +10,11 @@ from torch import nn
 
 from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
 from octavo.errors import InputDataError, ModelError, brief
-from octavo.recipe.target import Feed
+from octavo.results.target import Feed
 from octavo.torch.hub.checkpoint import Checkpoint
 from octavo.torch.hub.gguf_checkpoint import find_either
 from octavo.torch.hub.samples import read_samples
-from octavo.torch.tuning.calls import Caller
+from octavo.torch.run.calls import Caller
 from octavo.torch.tuning.target import TorchTarget
 
 Shapes = Mapping[str, Sequence[int]]

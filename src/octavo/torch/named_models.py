@@ -13,7 +13,7 @@ from torch import nn
 from octavo.core.feeds import read_runs
 from octavo.errors import InputDataError
 from octavo.files.checkpoints import names_checkpoint
-from octavo.recipe.target import Feed
+from octavo.results.target import Feed
 from octavo.torch.files.factories import make_model
 from octavo.torch.files.load import load
 

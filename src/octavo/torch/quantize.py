@@ -20,18 +20,20 @@ from octavo.errors import (
     OptionError,
     listed,
 )
-from octavo.recipe import Inspection, Recipe, Report
+from octavo.recipe import Recipe
 from octavo.recipe.block_options import leads_to_recipes
 from octavo.recipe.yaml_files import recipe_of
+from octavo.results.inspection import Inspection
 from octavo.results.names import counted_reasons
+from octavo.results.report import Report
 from octavo.torch.blocks.find import fused
-from octavo.torch.convert import Converter, copied
-from octavo.torch.files.other_savers import refuse_other_savers
-from octavo.torch.inventory import ModuleLayer, inventory, own_bytes
 from octavo.torch.layers.base import REPORT, QuantizedModule, held_report
-from octavo.torch.mapping import checked_mapping
-from octavo.torch.plan import Planner, recipe_answers, recipe_decisions
-from octavo.torch.qconfig.spec import QConfigSpec, storage_of
+from octavo.torch.layers.other_savers import refuse_other_savers
+from octavo.torch.replace.convert import Converter, copied
+from octavo.torch.replace.inventory import ModuleLayer, inventory, own_bytes
+from octavo.torch.replace.mapping import checked_mapping
+from octavo.torch.replace.plan import Planner, recipe_answers, recipe_decisions
+from octavo.torch.replace.spec import QConfigSpec, storage_of
 from octavo.torch.reports import (
     NO_INPUTS,
     continued,
@@ -41,7 +43,7 @@ from octavo.torch.reports import (
     positions_note,
     vectors_note,
 )
-from octavo.torch.samples import Told, measured_mix, use_samples
+from octavo.torch.search_inputs.samples import Told, measured_mix, use_samples
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""

@@ -11,10 +11,10 @@ from typing import Any
 from torch import nn
 
 from octavo.errors import listed
-from octavo.recipe import LayerOutcome, Report, Verification
-from octavo.torch.convert import Converter
-from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes, vectors
+from octavo.results.report import LayerOutcome, Report, Verification
 from octavo.torch.layers.base import held_report
+from octavo.torch.replace.convert import Converter
+from octavo.torch.replace.inventory import ROOT, ModuleLayer, own_bytes, vectors
 
 NO_INPUTS = "no inputs to compare with"
 """Why a module is not compared with the float one."""

@@ -17,8 +17,8 @@ from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
 from octavo.measure.readers import BATCH_SIZE
 from octavo.recipe import Recipe, Rule
-from octavo.recipe.target import Target
 from octavo.results.report import Report
+from octavo.results.target import Target
 from octavo.results.tuning import Approach, Status, TuneResult
 from octavo.tune.arguments import (
     Plan,

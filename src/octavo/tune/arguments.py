@@ -17,8 +17,8 @@ from octavo.measure.accuracy import CLOSENESS, Metric
 from octavo.measure.data import Dataset
 from octavo.measure.readers import BATCH_SIZE, read_data
 from octavo.recipe import PRESETS, Decision, Granularity, Recipe, Rule, Scheme
-from octavo.recipe.target import Feed, Target
 from octavo.recipe.yaml_files import recipe_of
+from octavo.results.target import Feed, Target
 from octavo.results.tuning import Approach
 from octavo.tune.auto import Auto
 from octavo.tune.evaluators import (

@@ -15,7 +15,7 @@ from octavo.errors import InputDataError, OptionError, listed
 from octavo.files.lookup import load_object
 from octavo.measure.accuracy import CLOSENESS, Metric, accuracy, outputs
 from octavo.measure.data import Dataset
-from octavo.recipe.target import Built, Feed, Target
+from octavo.results.target import Built, Feed, Target
 from octavo.tune.goals import Criterion
 
 FloatModel = Callable[[], Built]

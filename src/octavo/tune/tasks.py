@@ -22,7 +22,7 @@ from typing import Any
 from octavo.errors import InputDataError, OctavoError
 from octavo.measure.timing import time_ratios
 from octavo.recipe import Recipe
-from octavo.recipe.target import Built, Feed, Target
+from octavo.results.target import Built, Feed, Target
 from octavo.results.tuning import Approach
 from octavo.tune.evaluators import Evaluator
 from octavo.tune.turns import Turns

@@ -12,7 +12,7 @@ from typing import Any
 
 from octavo.measure.benchmark import compare
 from octavo.measure.openings import Clock
-from octavo.recipe.target import Built, Feed
+from octavo.results.target import Built, Feed
 
 HELD = 2 * 2**30
 """Bytes of variants that exist at once beside the float model; one variant may have more."""

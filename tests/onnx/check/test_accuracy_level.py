@@ -13,8 +13,8 @@ from octavo.errors import VerificationError
 from octavo.onnx import convert_target, quantize_dynamic
 from octavo.onnx.check import accuracy_level
 from octavo.onnx.check.accuracy_level import Compared
-from octavo.recipe import Report
 from octavo.recipe.recipe import PRESETS
+from octavo.results.report import Report
 from tests.graphs import mlp, save, snapshot
 
 

@@ -13,7 +13,7 @@ from onnx import helper
 import octavo.onnx
 from octavo.core.metrics import relative_error
 from octavo.errors import OptionError
-from octavo.onnx.inputs.statistics import InputStatistics
+from octavo.onnx.input_statistics import InputStatistics
 from tests.graphs import text
 
 SIZE = 128
@@ -153,7 +153,7 @@ def test_a_weight_of_two_layers_has_statistics_of_both_inputs(products: bool) ->
 def test_a_weight_that_is_asked_for_again_has_the_same_statistics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("octavo.onnx.inputs.statistics._ROOM", 1)  # one weight at a time
+    monkeypatch.setattr("octavo.onnx.input_statistics._ROOM", 1)  # one weight at a time
     found = InputStatistics(_model(), ["left", "last"], _feeds(1), products=True)
     before = found.of("left")
     assert before is not None

@@ -17,7 +17,7 @@ from octavo.onnx import OnnxTarget, quantize_dynamic
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import MOST_ELEMENTS, made_up, read_inputs
 from octavo.onnx.tuning import inputs as tuning_inputs
-from octavo.recipe import Verification
+from octavo.results.report import Verification
 from tests.graphs import F32, build, checked, mlp, normal, opened, refused, save, text
 
 I64, BOOL, STRING = TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING

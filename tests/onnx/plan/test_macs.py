@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from octavo.onnx import inspect
-from octavo.recipe import Inspection
+from octavo.results.inspection import Inspection
 from tests.graphs import convert, normal, text
 
 Shapes = dict[str, tuple[int, ...]]

@@ -10,7 +10,8 @@ import onnx
 import pytest
 
 from octavo.errors import TooFewBitsError
-from octavo.recipe import Recipe, Report
+from octavo.recipe import Recipe
+from octavo.results.report import Report
 from tests.graphs import convert, normal, rng, text
 
 RULES: dict[str, list[dict[str, Any]]] = {

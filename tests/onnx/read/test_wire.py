@@ -22,8 +22,8 @@ from octavo.files.protobuf import WireError
 from octavo.files.staging import Staging
 from octavo.onnx.read import wire
 from octavo.onnx.read.load import load
+from octavo.onnx.read.tensor_store import TensorStore
 from octavo.onnx.write.save import save as write
-from octavo.onnx.write.store import TensorStore
 from tests.graphs import build, mlp, normal, run, save
 
 FLOATS = "FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ BFLOAT16"

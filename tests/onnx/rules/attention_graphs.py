@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper, parser
 
 from octavo.onnx import convert_target, session
-from octavo.recipe import Report
+from octavo.results.report import Report
 from tests.graphs import Array, convert, rng, run, weight
 
 B, S, T, H, D = 3, 6, 9, 4, 8

@@ -19,10 +19,10 @@ from onnx import TensorProto, helper
 from octavo.errors import ModelError
 from octavo.files.protobuf import tag, varint
 from octavo.onnx import quantize_dynamic
+from octavo.onnx.read.tensor_store import ALIGNMENT, INLINE_BELOW, TensorStore
 from octavo.onnx.session import metadata, session
 from octavo.onnx.write import save as module
-from octavo.onnx.write.store import ALIGNMENT, INLINE_BELOW, TensorStore
-from octavo.recipe import Report
+from octavo.results.report import Report
 from tests.graphs import F32, mlp, normal, run, save, snapshot, text
 
 
@@ -200,7 +200,7 @@ def test_what_protobuf_cannot_hold_goes_to_a_data_file(
 ) -> None:
     monkeypatch.setattr(module, "PROTOBUF_LIMIT", 40_000)
     if not early:
-        monkeypatch.setattr("octavo.onnx.write.produce.needs_data_file", lambda *_: False)
+        monkeypatch.setattr("octavo.onnx.produce.needs_data_file", lambda *_: False)
     report = quantized(mlp(3, 128), out, verify=True)
     assert names(out.parent) == ["q.onnx", "q.onnx.data"]
     assert report.verification.status == "passed"

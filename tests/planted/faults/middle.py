@@ -187,7 +187,7 @@ FAULTS = (
     ),
     Fault(
         "zero-points-shared-whatever-their-number",
-        "src/octavo/graph/lower/rows.py",
+        "src/octavo/graph/emit/rows.py",
         'self._once(f"zero points {zero_point}", rows, make)',
         'self._once("zero points", rows, make)',
         ("tests/onnx/rules/test_shared_sizes.py",),

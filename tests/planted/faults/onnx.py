@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "statistics-are-of-the-last-sample-alone",
-        "src/octavo/onnx/inputs/statistics.py",
+        "src/octavo/onnx/input_statistics.py",
         "means[each] += found[total]",
         "means[each] = np.array(found[total], np.float32)",
         ("tests/onnx/inputs/test_input_statistics.py",),

@@ -12,7 +12,7 @@ FAULTS = (
     ),
     Fault(
         "layers-over-other-inputs-share-one-products-statistics",
-        "src/octavo/torch/input_statistics.py",
+        "src/octavo/torch/search_inputs/input_statistics.py",
         'if last.get("x") is not x:',
         'if "x" not in last:',
         ("tests/torch/test_torch_rounding.py",),
@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "planner-cache-key-without-whether-a-layer-was-named",
-        "src/octavo/torch/plan.py",
+        "src/octavo/torch/replace/plan.py",
         "key = part.layer.name, scheme, named\n",
         "key = part.layer.name, scheme, True\n",
         ("tests/torch/test_tuning_torch.py", "tests/torch/test_torch_subclasses.py"),
@@ -148,7 +148,7 @@ FAULTS = (
     ),
     Fault(
         "a-subclass-counts-as-named-by-the-type-it-inherits",
-        "src/octavo/torch/qconfig/spec.py",
+        "src/octavo/torch/replace/spec.py",
         'named = how in _OWN or (how == "type" and own_type(module) in self._entries)',
         'named = how in _OWN or how == "type"',
         ("tests/torch/test_torch_subclasses.py", "tests/torch/qconfig/test_torch_selection.py"),

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from octavo.torch import quantize_dynamic
 from octavo.torch.blocks.calls import BLOCK
-from octavo.torch.blocks.dynamic_type import has_dynamic_type, set_type, type_behind
 from octavo.torch.blocks.find import one_call_type
+from octavo.torch.dynamic_type import has_dynamic_type, set_type, type_behind
 from tests import models
 
 

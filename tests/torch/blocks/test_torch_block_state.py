@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from octavo.torch import quantize_dynamic, report
 from octavo.torch.blocks import making
 from octavo.torch.blocks.block import plans_of
-from octavo.torch.blocks.dynamic_type import type_behind
+from octavo.torch.dynamic_type import type_behind
 from tests.torch.blocks.one_call import OwnForwards, near, plans
 
 

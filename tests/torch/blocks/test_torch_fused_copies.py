@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.blocks.dynamic_type import has_dynamic_type, type_behind
+from octavo.torch.dynamic_type import has_dynamic_type, type_behind
 
 
 class Block(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from octavo.torch import quantize_dynamic, report
 from octavo.torch.blocks.activations import activation_name
-from octavo.torch.blocks.dynamic_type import has_dynamic_type
+from octavo.torch.dynamic_type import has_dynamic_type
 from octavo.torch.memory import in_large_pages
 
 pytestmark = pytest.mark.usefixtures("one_registry")

@@ -14,7 +14,7 @@ from torch import nn
 
 from octavo.errors import ModelError
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.files import other_savers
+from octavo.torch.layers import other_savers
 from tests.models import transformer
 
 transformers = pytest.importorskip("transformers")

@@ -24,10 +24,10 @@ from octavo.errors import ModelError, OutputError
 from octavo.recipe import Scheme
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.files.safetensors import read
-from octavo.torch.files.tensors import module_names, tensors_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.registry import layer_classes
+from octavo.torch.model_tensors import module_names, tensors_of
 from tests import fresh
 from tests.models import Twice, assert_bits, mlp
 from tests.torch.saving import CASES, Stateful, Tied, net

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.files.tensors import module_names, tensors_of
+from octavo.torch.model_tensors import module_names, tensors_of
 from tests.models import assert_bits, transformer
 from tests.torch.blocks.one_call import OwnForwards
 

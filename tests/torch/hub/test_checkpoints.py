@@ -14,8 +14,8 @@ from octavo.files.checkpoints import names_checkpoint
 from octavo.torch import inspect as inspect_module
 from octavo.torch.hub.checkpoint import find_checkpoint
 from octavo.torch.hub.inspecting import inspect
-from octavo.torch.hub.tasks import Task, task_of
 from octavo.torch.quantize import quantize_dynamic, report
+from octavo.torch.run.tasks import Task, task_of
 from tests.torch.hub.families import FAMILIES, checkpoint
 
 

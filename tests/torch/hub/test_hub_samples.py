@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.recipe import Recipe, Verification
+from octavo.recipe import Recipe
+from octavo.results.report import Verification
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.hub.checkpoint import find_checkpoint

@@ -14,8 +14,8 @@ from octavo.torch.layers.transformers_conv1d import (
     QuantizedHalfTransformersConv1D,
     QuantizedTransformersConv1D,
 )
-from octavo.torch.mapping import default_mapping
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.replace.mapping import default_mapping
 from tests import fresh
 from tests.models import assert_bits, relative, seeded
 from tests.torch.layers.cases import FORMATS, choice_of, every, quantized

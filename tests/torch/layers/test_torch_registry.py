@@ -14,8 +14,8 @@ from octavo.recipe import Kind
 from octavo.torch import default_mapping, quantize_dynamic, save
 from octavo.torch.exports.operators import READERS
 from octavo.torch.files.manifest import make_layer
-from octavo.torch.inventory import inventory
 from octavo.torch.layers.registry import Declaration, covering, declarations, layer_classes
+from octavo.torch.replace.inventory import inventory
 from tests import fresh
 
 FLOAT: dict[type, Any] = {

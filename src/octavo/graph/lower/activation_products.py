@@ -12,8 +12,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.graph.context import Context
+from octavo.graph.emit.rows import spread_nan
 from octavo.graph.lower.products import linear_rows
-from octavo.graph.lower.rows import spread_nan
 from octavo.ir import MS
 from octavo.ir.activation_products import MatMul
 from octavo.ir.operator import LAYER

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.lower.rows import QuantizedRows
+from octavo.graph.emit.rows import QuantizedRows
 from octavo.ir import MS
 from octavo.ir.weight import QuantizedWeightValues
 

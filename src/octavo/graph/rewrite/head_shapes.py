@@ -23,7 +23,7 @@ from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.kept_axes import float_layer
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.rewrite.sweeper import Sweeper
+from octavo.graph.emit.sweeper import Sweeper
 
 Shapes = dict[ir.Node, tuple[int, ...]]
 

@@ -24,7 +24,7 @@ from octavo.graph.analysis.dims import Dim, Dims, broadcast, filled_with
 from octavo.graph.analysis.indices import in_order, indices
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.rewrite.sweeper import Sweeper
+from octavo.graph.emit.sweeper import Sweeper
 
 MOST_STEPS = 24  # nodes between a mask and its Where; exporters write ten
 LAST = frozenset("And Cast Expand Gather Reshape".split())

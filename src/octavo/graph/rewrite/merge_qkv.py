@@ -26,7 +26,7 @@ from octavo.graph.analysis.attentions import FoundAttention, Heads
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import only_reader
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.rewrite.sweeper import Sweeper
+from octavo.graph.emit.sweeper import Sweeper
 from octavo.ir import MS
 from octavo.ir.activation_products import HEADS_FIRST, LAST_SWAPPED
 

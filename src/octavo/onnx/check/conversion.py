@@ -17,7 +17,7 @@ from octavo.onnx.custom_ops import session_options
 from octavo.onnx.inputs import Feed, describe, shapes_of
 from octavo.onnx.read.load import load
 from octavo.onnx.session import session
-from octavo.recipe import Verification
+from octavo.results.report import Verification
 
 MAX_ERROR = 0.1
 """What recipe int8 allows a model to be away from the float one; the two are both that close."""

@@ -21,8 +21,8 @@ from octavo.onnx.inputs import Feed
 from octavo.onnx.plan.inventory import inventory
 from octavo.onnx.read.load import Source
 from octavo.onnx.read.normalize import load_normalized
-from octavo.onnx.write.store import self_contained
-from octavo.recipe import LayerOutcome
+from octavo.onnx.read.tensor_store import self_contained
+from octavo.results.report import LayerOutcome
 
 _MARK, _RUN = "octavo_layer_", "_kernel_time"
 PROFILING_SECONDS = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.onnx.check.distance import Distance
-from octavo.recipe import Verification
+from octavo.results.report import Verification
 from octavo.results.words import count
 
 MOST_DECISIONS_NAMED = 2  # decisions in a sentence

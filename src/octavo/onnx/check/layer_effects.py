@@ -28,7 +28,7 @@ from octavo.onnx.comparing.probes import LayerProbe, ValueProbe, Values, input_l
 from octavo.onnx.inputs import Feed
 from octavo.onnx.read.load import Source
 from octavo.onnx.read.map_types import as_array
-from octavo.recipe import LayerOutcome
+from octavo.results.report import LayerOutcome
 
 RANKING_SECONDS = 20.0
 """After which the layers that are left are not tried."""

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from octavo.onnx.write.store import to_proto
+from octavo.onnx.read.tensor_store import to_proto
 
 COPIES = 1.5
 """Of the float model's activations: the quantized model holds integers of some beside them."""

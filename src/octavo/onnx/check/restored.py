@@ -28,9 +28,9 @@ from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.inputs import Feed
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
+from octavo.onnx.read.tensor_store import TensorStore
 from octavo.onnx.write.save import save
-from octavo.onnx.write.store import TensorStore
-from octavo.recipe import LayerOutcome, Verification
+from octavo.results.report import LayerOutcome, Verification
 
 BY_LAYERS = "layer by layer, as the file itself is far from the float numbers of its weights"
 ADVISED = f" {ADVICE}"

@@ -24,7 +24,7 @@ from octavo.onnx.custom_ops import HINT, session_options
 from octavo.onnx.inputs import Feed, branches, describe, shapes_of
 from octavo.onnx.read.load import Source
 from octavo.onnx.session import session
-from octavo.recipe import LayerOutcome, Verification
+from octavo.results.report import LayerOutcome, Verification
 
 EQUAL = "the outputs are equal to the last bit: perhaps these inputs do not reach the layers"
 SIZES = 2

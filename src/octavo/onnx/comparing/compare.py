@@ -33,8 +33,8 @@ from octavo.onnx.plan.inventory import Site
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.map_types import as_array
-from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.sessions import open_session
+from octavo.onnx.run.inputs import random_feeds
+from octavo.onnx.run.sessions import open_session
 from octavo.recipe import Kind
 from octavo.results.accumulate import LayerErrors, Output
 from octavo.results.comparison import Comparison, LayerDifference, OutputDifference, worst_first

@@ -17,9 +17,9 @@ from octavo.errors import ModelError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.constants import Constants
-from octavo.onnx.tuning.sessions import Scratch, open_session
+from octavo.onnx.read.tensor_store import TensorStore
+from octavo.onnx.run.sessions import Scratch, open_session
 from octavo.onnx.write.save import save
-from octavo.onnx.write.store import TensorStore
 
 Values = dict[str, npt.NDArray[Any]]
 

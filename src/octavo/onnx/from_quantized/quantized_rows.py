@@ -4,7 +4,7 @@
     x ─ Reshape ─ QuantizeLinear(r * step, axis 0) ─ Reshape    wide
     x ─ DynamicQuantizeLinear ─ [Transpose and the like]       per tensor
 
-r is the range of each row, which the product's result is multiplied by: `octavo.graph.lower.rows`.
+r is the range of each row, which the product's result is multiplied by: `octavo.graph.emit.rows`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _wide(node: ir.Node, t: RestoringContext) -> Rows | None:
 
 
 def _same_shape(x: ir.Value | None, of: ir.Value | None, t: RestoringContext) -> bool:
-    """Activations of the same sizes share one Shape: `octavo.graph.lower.quantized_inputs`."""
+    """Activations of the same sizes share one Shape: `octavo.graph.emit.quantized_inputs`."""
     sizes = t.dims(x)
     return x is of or (sizes is not None and None not in sizes and sizes == t.dims(of))
 

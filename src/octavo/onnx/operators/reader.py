@@ -21,8 +21,8 @@ from octavo.core.kernels.packing import GROUP
 from octavo.core.qparams import QType
 from octavo.errors import ModelError
 from octavo.graph.context import Context, Store
+from octavo.graph.emit.rows import QuantizedRows
 from octavo.graph.lower.blocks import FIRST_WITH_BLOCKS
-from octavo.graph.lower.rows import QuantizedRows
 from octavo.ir.weight import Account
 from octavo.onnx.blocks import is_in_blocks, without_blocks
 from octavo.onnx.constants import FLOATS, Constants

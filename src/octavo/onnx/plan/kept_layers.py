@@ -19,16 +19,8 @@ from octavo.onnx.from_quantized.context import WasQuantized
 from octavo.onnx.kept_integers import is_stored, stored_blocks, stored_weight, stored_weights
 from octavo.onnx.plan.conv_defaults import unfit_filters
 from octavo.onnx.plan.inventory import Site
-from octavo.recipe import (
-    FLOAT,
-    ActivationScheme,
-    Decision,
-    Granularity,
-    Kind,
-    LayerOutcome,
-    Scheme,
-    WeightScheme,
-)
+from octavo.recipe import FLOAT, ActivationScheme, Decision, Granularity, Kind, Scheme, WeightScheme
+from octavo.results.report import LayerOutcome
 
 AS_IT_WAS = "float in the file that it came from"
 ATTENTION = "a product of two activations: attentions are computed in float, as one operator"

@@ -13,7 +13,8 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.from_quantized import attention, blocks
 from octavo.onnx.operators.reader import op_name
 from octavo.onnx.read.normalize import QUANTIZED_OPS
-from octavo.recipe import Kind, Layer, LayerOutcome
+from octavo.recipe import Kind, Layer
+from octavo.results.report import LayerOutcome
 
 ACTIVATIONS = frozenset(("DynamicQuantizeLinear", "QuantizeLinear"))
 AS_IT_WAS = "as it was"

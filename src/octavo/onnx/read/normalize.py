@@ -26,13 +26,13 @@ from onnxscript import version_converter
 from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed
 from octavo.graph.analysis.walk import graphs_of, opset_of, runs_in_order
 from octavo.graph.emit.emitter import Emitter, Names
-from octavo.graph.rewrite.sweeper import Sweeper
+from octavo.graph.emit.sweeper import Sweeper
 from octavo.ir import DOMAIN
 from octavo.onnx.read import map_types
 from octavo.onnx.read.inline_functions import inline_functions
 from octavo.onnx.read.load import Origin, load
 from octavo.onnx.read.old_operators import keep_resizing, refuse_changed
-from octavo.onnx.write.store import self_contained
+from octavo.onnx.read.tensor_store import self_contained
 
 _STANDARD = ("", "ai.onnx")
 _SAME_TYPE = frozenset(["Mul", "Neg", "Add", "Sub", "Div", "MatMul", "Gemm", "Conv", "Reshape"])

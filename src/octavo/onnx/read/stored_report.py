@@ -14,7 +14,7 @@ from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.ir import DOMAIN
 from octavo.onnx.read.load import load
 from octavo.onnx.read.normalize import QUANTIZED_OPS
-from octavo.recipe import Report, Verification
+from octavo.results.report import Report, Verification
 from octavo.results.stored import outcomes_from_json
 
 MAX_ERROR = "octavo.max_error"

@@ -15,7 +15,7 @@ from octavo.files.lookup import refuse_no_path
 from octavo.graph.analysis.walk import graphs_of
 from octavo.onnx.read.load import load
 from octavo.onnx.read.normalize import write_out_erfc
-from octavo.onnx.write.store import self_contained
+from octavo.onnx.read.tensor_store import self_contained
 
 OPSET = 17
 NEEDED = ("tf2onnx", "tensorflow")

@@ -1,4 +1,4 @@
-"""What tuning asks of an ONNX model (`octavo.recipe.target.Target`): `OnnxTarget`.
+"""What tuning asks of an ONNX model (`octavo.results.target.Target`): `OnnxTarget`.
 
 target  ->  writing      the layers under a recipe; quantized files, nothing compared
         ->  static       ONNX Runtime's own static quantizer

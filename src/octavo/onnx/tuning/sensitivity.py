@@ -20,10 +20,10 @@ import numpy.typing as npt
 from octavo.core.metrics import Tally
 from octavo.errors import OctavoError
 from octavo.onnx.read.map_types import as_array
-from octavo.onnx.tuning.sessions import Scratch, open_session
+from octavo.onnx.run.sessions import Scratch, open_session
 from octavo.onnx.tuning.writing import Writer
 from octavo.recipe import Recipe
-from octavo.recipe.target import Feed
+from octavo.results.target import Feed
 
 Runs = Sequence[Sequence[Any]]
 """The outputs of each run, in the model's order."""

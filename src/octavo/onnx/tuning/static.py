@@ -23,11 +23,11 @@ from octavo.onnx.custom_ops import libraries_in_force
 from octavo.onnx.plan.inventory import inventory
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Origin, Source, load
-from octavo.onnx.tuning.sessions import Scratch
+from octavo.onnx.read.tensor_store import TensorStore
+from octavo.onnx.run.sessions import Scratch
 from octavo.onnx.write.save import ONE_FILE_LIMIT, Place, save
-from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, Kind, WeightScheme
-from octavo.recipe.target import Feed
+from octavo.results.target import Feed
 
 FIRST_PER_CHANNEL = 13  # the opset whose DequantizeLinear has scales along an axis
 HANDING_ON = (

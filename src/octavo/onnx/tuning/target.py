@@ -24,9 +24,8 @@ from octavo.onnx.check.verify import verify
 from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs, required_inputs
 from octavo.onnx.read.load import Origin, Source, load
-from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.sensitivity import Sensitivity
-from octavo.onnx.tuning.sessions import (
+from octavo.onnx.run.inputs import random_feeds
+from octavo.onnx.run.sessions import (
     ModelSession,
     Scratch,
     built_session,
@@ -35,10 +34,12 @@ from octavo.onnx.tuning.sessions import (
     peak_memory,
     total_bytes,
 )
+from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
 from octavo.onnx.tuning.writing import LayerDecisions, Writer
-from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
-from octavo.recipe.target import Built, Feed
+from octavo.recipe import PRESETS, Decision, Recipe, Scheme
+from octavo.results.report import Report
+from octavo.results.target import Built, Feed
 
 SWITCHED_FROM = 3  # sets of layers; fewer conversions take less time than one with switches
 RAISED = {

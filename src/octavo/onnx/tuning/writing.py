@@ -19,11 +19,12 @@ from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.options import Request, plain_request
 from octavo.onnx.plan.prepare import Prepared, Survey, decisions_on, needed_opset, prepare, survey
 from octavo.onnx.plan.resolve import resolve, resolve_all
+from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.read.load import Origin, Source, load
-from octavo.onnx.write.produce import files_size, produce, report_of
+from octavo.onnx.read.tensor_store import TensorStore
 from octavo.onnx.write.save import Place, os_errors_explained
-from octavo.onnx.write.store import TensorStore
-from octavo.recipe import FLOAT, Decision, Recipe, Report, Scheme, Verification
+from octavo.recipe import FLOAT, Decision, Recipe, Scheme
+from octavo.results.report import Report, Verification
 
 Check = Callable[[Source, Converted], Verification]
 

@@ -14,9 +14,9 @@ from octavo.files.staging import DATA_FILE, output_error
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.read.load import Source
+from octavo.onnx.read.tensor_store import TensorStore, inline_attributes, to_proto
 from octavo.onnx.read.validate import stored_tensors
 from octavo.onnx.read.wire import write_model
-from octavo.onnx.write.store import TensorStore, inline_attributes, to_proto
 
 ONE_FILE_LIMIT = 256 * 2**20  # bytes; a larger result of a model with external data keeps one
 PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB

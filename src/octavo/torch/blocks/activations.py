@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
-from octavo.torch.blocks.dynamic_type import (
+from octavo.torch.dynamic_type import (
     has_dynamic_type,
     make_dynamic_type,
     set_type,

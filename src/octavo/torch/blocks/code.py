@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from octavo.torch.blocks.dynamic_type import type_behind
+from octavo.torch.dynamic_type import type_behind
 
 _OTHERS = ("torch", "octavo", "builtins", "functools", "typing", "contextlib")
 """Modules whose functions are taken for granted."""

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from octavo.core.guards import first_broken
 from octavo.torch import ops
 from octavo.torch.blocks.code import Code
-from octavo.torch.blocks.dynamic_type import type_behind
 from octavo.torch.blocks.place import PLACES
+from octavo.torch.dynamic_type import type_behind
 from octavo.torch.layers.base import QuantizedModule
 
 _OWN = frozenset(vars(nn.Module())) | {"_bound", "_own"}

@@ -31,8 +31,8 @@ from octavo.torch.comparing.pairing import (
     float_weights,
     pair_up,
 )
-from octavo.torch.comparing.watched import Returned, named_arrays
-from octavo.torch.convert import twin
+from octavo.torch.replace.convert import twin
+from octavo.torch.run.watched import Returned, named_arrays
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and keyword arguments of one run."""

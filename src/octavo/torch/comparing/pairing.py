@@ -10,8 +10,13 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
-from octavo.torch.blocks.dynamic_type import own_type
-from octavo.torch.comparing.watched import (
+from octavo.torch.dynamic_type import own_type
+from octavo.torch.layers.attention import QuantizedMultiheadAttention
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.recurrent import QuantizedRecurrent
+from octavo.torch.quantize import check_float
+from octavo.torch.replace.inventory import ModuleLayer, inventory, weights_of
+from octavo.torch.run.watched import (
     Array,
     Watched,
     WatchedAttention,
@@ -19,11 +24,6 @@ from octavo.torch.comparing.watched import (
     WatchedStack,
     float_arrays,
 )
-from octavo.torch.inventory import ModuleLayer, inventory, weights_of
-from octavo.torch.layers.attention import QuantizedMultiheadAttention
-from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.layers.recurrent import QuantizedRecurrent
-from octavo.torch.quantize import check_float
 
 
 @dataclass(frozen=True)

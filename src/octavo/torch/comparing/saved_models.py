@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from octavo.core.progress import Progress, quiet
-from octavo.recipe import Report
-from octavo.recipe.target import Feed
 from octavo.results.comparison import Comparison
+from octavo.results.report import Report
+from octavo.results.target import Feed
 from octavo.torch.comparing.compare import compare_calls
 from octavo.torch.named_models import named_inputs, named_model, named_quantized
 from octavo.torch.quantize import report
-from octavo.torch.tuning.calls import Caller
+from octavo.torch.run.calls import Caller
 from octavo.torch.tuning.target import TorchTarget
 
 Call = Callable[[], object]

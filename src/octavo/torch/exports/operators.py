@@ -11,8 +11,8 @@ from octavo.core.attention_type import AttentionType
 from octavo.core.form import Form
 from octavo.graph.analysis.attentions import attentions_of
 from octavo.graph.analysis.walk import graphs_of
-from octavo.graph.emit.packed import pack_operators
 from octavo.graph.lower.lowering import lower_operators
+from octavo.graph.lower.packed import pack_operators
 from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.graph.rewrite.passes import rewrite, rewrite_lowered
 from octavo.torch.exports.embedding_bag import read_embedding_bag

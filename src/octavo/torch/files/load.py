@@ -16,20 +16,20 @@ from octavo.core.attention_type import AttentionType
 from octavo.errors import ModelError, listed
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
-from octavo.torch.carry_over import carry_hooks, keep_own, settle_weight
 from octavo.torch.files.factories import skeleton as make_skeleton
 from octavo.torch.files.manifest import Manifest, check_tensors, make_layer, parse, report_of
-from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.files.safetensors import read
-from octavo.torch.files.tensors import (
+from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.other_savers import refuse_other_savers
+from octavo.torch.layers.registry import layer_classes
+from octavo.torch.model_tensors import (
     ModelTensor,
     module_names,
     set_tensor,
     tensors_of,
     unreached_tensors,
 )
-from octavo.torch.layers.base import REPORT, QuantizedModule
-from octavo.torch.layers.registry import layer_classes
+from octavo.torch.replace.user_attributes import carry_hooks, keep_own, settle_weight
 
 _SHOWN = 5  # names in a message
 

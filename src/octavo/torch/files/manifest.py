@@ -15,9 +15,9 @@ from torch import Tensor
 import octavo
 from octavo.core.data import fitted, from_plain
 from octavo.errors import ModelError, did_you_mean, listed, typed
-from octavo.recipe import Report
-from octavo.torch.files.tensors import is_dense
+from octavo.results.report import Report
 from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.model_tensors import is_dense
 
 KEY = "octavo"
 """The metadata entry."""

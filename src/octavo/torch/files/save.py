@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import ModelError, listed
 from octavo.files.staging import Staging, output_error
-from octavo.recipe import Report
-from octavo.torch.blocks.dynamic_type import type_behind
+from octavo.results.report import Report
+from octavo.torch.dynamic_type import type_behind
 from octavo.torch.files.manifest import KEY, Manifest, report_data
 from octavo.torch.files.safetensors import can_hold, write
-from octavo.torch.files.tensors import (
+from octavo.torch.layers.base import QuantizedModule, held_report
+from octavo.torch.layers.registry import layer_classes
+from octavo.torch.model_tensors import (
     ModelTensor,
     ModuleNames,
     is_dense,
@@ -26,9 +28,7 @@ from octavo.torch.files.tensors import (
     module_names,
     tensors_of,
 )
-from octavo.torch.inventory import ROOT
-from octavo.torch.layers.base import QuantizedModule, held_report
-from octavo.torch.layers.registry import layer_classes
+from octavo.torch.replace.inventory import ROOT
 
 _UNCLEAR = (
     "this name does not say which tensor it is: keys of dicts must hold no dot, and not be equal "

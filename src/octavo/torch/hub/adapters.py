@@ -16,7 +16,6 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from octavo.errors import ModelError
-from octavo.torch.files.tensors import places_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.bilinear import QuantizedBilinear
 from octavo.torch.layers.conv import QuantizedConv1d, QuantizedConv2d
@@ -28,6 +27,7 @@ from octavo.torch.layers.transformers_conv1d import (
     QuantizedHalfTransformersConv1D,
     QuantizedTransformersConv1D,
 )
+from octavo.torch.model_tensors import places_of
 
 _FLOATS = {
     QuantizedTransformersConv1D: Conv1D,

@@ -33,7 +33,7 @@ from octavo.torch.files.factories import skeleton
 from octavo.torch.hub.gptq_scheme import GptqConfig
 from octavo.torch.hub.headers import StoredTensor, stored_tensors
 from octavo.torch.hub.libraries import quiet_libraries
-from octavo.torch.hub.tasks import Task, task_of
+from octavo.torch.run.tasks import Task, task_of
 
 if TYPE_CHECKING:
     from torch import nn

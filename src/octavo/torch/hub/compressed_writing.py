@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from octavo.checkpoints.packed_int32 import to_compressed
 from octavo.errors import ModelError
-from octavo.torch.blocks.dynamic_type import type_behind
+from octavo.torch.dynamic_type import type_behind
 from octavo.torch.hub.compressed_scheme import NAME, WrittenScheme, written
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear

@@ -17,7 +17,7 @@ from octavo.core.ort_library import custom_ops_library
 from octavo.core.padding import Padding, of_tokens
 from octavo.errors import ModelError, VerificationError, brief, typed
 from octavo.files.exact_products import DATA_FOLDER, with_exact_products
-from octavo.recipe import Verification
+from octavo.results.report import Verification
 from octavo.torch.hub.export_parts import Example, Part
 
 Array = npt.NDArray[Any]

@@ -22,10 +22,10 @@ from octavo.torch.hub.export_parts import (
     Named,
     Part,
     mask,
-    takes,
     tokens,
 )
-from octavo.torch.hub.tasks import Task
+from octavo.torch.run.calls import takes
+from octavo.torch.run.tasks import Task
 
 PAST = "past_sequence_length"
 ENCODED = "encoder_sequence_length"

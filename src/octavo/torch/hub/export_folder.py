@@ -13,18 +13,19 @@ from octavo.core.form import Form
 from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import OptionError, did_you_mean
 from octavo.files.staged_folder import MARK, StagedFolder
-from octavo.recipe import Recipe, Report, Verification
+from octavo.recipe import Recipe
 from octavo.recipe.yaml_files import recipe_of
+from octavo.results.report import Report, Verification
 from octavo.torch.export import Exported, export_onnx, form_of
 from octavo.torch.hub.export_check import Check
 from octavo.torch.hub.export_decoders import causal_parts, encoder_decoder_parts
 from octavo.torch.hub.export_parts import Part, encoder_parts
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.sources import Source, source_of
-from octavo.torch.hub.tasks import Task, task_of
 from octavo.torch.layers.base import REPORT
-from octavo.torch.plan import selected
 from octavo.torch.quantize import check_float, is_quantized, quantize_dynamic, report
+from octavo.torch.replace.plan import selected
+from octavo.torch.run.tasks import Task, task_of
 
 if TYPE_CHECKING:
     from torch import nn

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.errors import ModelError
-from octavo.torch.hub.tasks import Task
+from octavo.torch.run.calls import takes
+from octavo.torch.run.tasks import Task
 
 BATCH, LENGTH = "batch_size", "sequence_length"
 TEXT_AXES = {0: BATCH, 1: LENGTH}
@@ -72,11 +73,6 @@ def encoder_parts(model: Any, task: Task) -> list[Part]:
 
     module = Named(model, tuple(examples[0]), call)
     return [Part("model.onnx", module, examples, outputs, axes)]
-
-
-def takes(model: nn.Module, name: str) -> bool:
-    """Whether the model's forward has a parameter of this name."""
-    return name in inspect.signature(model.forward).parameters
 
 
 def tokens(model: Any, batch: int, length: int, seed: int = 0) -> Tensor:

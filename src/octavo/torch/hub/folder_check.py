@@ -15,10 +15,10 @@ from octavo.core.metrics import Tally
 from octavo.core.padding import Padding
 from octavo.core.progress import Progress
 from octavo.errors import InputDataError, VerificationError, brief
-from octavo.recipe import Verification
+from octavo.results.report import Verification
 from octavo.results.words import count
-from octavo.torch.comparing.watched import Array, named_arrays
-from octavo.torch.tuning.calls import Caller
+from octavo.torch.run.calls import Caller
+from octavo.torch.run.watched import Array, named_arrays
 
 _MOST_BYTES = 256 << 20  # of the float model's outputs, which are kept meanwhile
 ADVICE = (

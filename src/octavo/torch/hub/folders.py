@@ -12,18 +12,18 @@ from torch import Tensor, nn
 
 import octavo
 from octavo.errors import ModelError, listed
-from octavo.recipe import Report
-from octavo.torch.blocks.dynamic_type import type_behind
-from octavo.torch.carry_over import carry_hooks, keep_own, settle_weight
+from octavo.results.report import Report
+from octavo.torch.dynamic_type import type_behind
 from octavo.torch.files.manifest import make_layer, report_data
 from octavo.torch.files.safetensors import read_metadata
-from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.aligned_files import REPORT_KEY, VERSION_KEY
 from octavo.torch.hub.config import OctavoConfig
 from octavo.torch.hub.group_layers import table_factor
 from octavo.torch.hub.headers import file_tensors
 from octavo.torch.layers.base import QuantizedModule, dtype_of
 from octavo.torch.layers.registry import layer_classes
+from octavo.torch.model_tensors import places_of
+from octavo.torch.replace.user_attributes import carry_hooks, keep_own, settle_weight
 
 _SHOWN = 5
 

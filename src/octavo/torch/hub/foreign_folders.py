@@ -14,17 +14,16 @@ import torch
 from torch import nn
 
 from octavo.errors import ModelError, NothingQuantizedError, listed
-from octavo.recipe import LayerOutcome, Report, Verification
-from octavo.results.report import WEIGHTS_OF
-from octavo.torch.carry_over import carry_hooks, keep_own
-from octavo.torch.files.tensors import places_of
+from octavo.results.report import WEIGHTS_OF, LayerOutcome, Report, Verification
 from octavo.torch.hub.folders import check_sizes
 from octavo.torch.hub.headers import file_tensors
 from octavo.torch.hub.mapped_files import MappedFiles
 from octavo.torch.hub.stored_linears import StoredLinear, Waiting
-from octavo.torch.inventory import ModuleLayer, inventory
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import give_back
+from octavo.torch.model_tensors import places_of
+from octavo.torch.replace.inventory import ModuleLayer, inventory
+from octavo.torch.replace.user_attributes import carry_hooks, keep_own
 from octavo.torch.reports import model_bytes
 
 _SHOWN = 5

@@ -11,15 +11,16 @@ from octavo.checkpoints.gguf_file import GgufTensor
 from octavo.checkpoints.gguf_weights import is_float, will_hold
 from octavo.core.kernels import packed_bytes
 from octavo.core.layer import Kind
-from octavo.recipe import Decision, Inspection, Recipe
+from octavo.recipe import Decision, Recipe
 from octavo.recipe.held_bytes import Storage, held_bytes
 from octavo.recipe.yaml_files import recipe_of
+from octavo.results.inspection import Inspection
 from octavo.torch.hub.gguf_checkpoint import GgufCheckpoint
 from octavo.torch.hub.gguf_layers import left_by_user
 from octavo.torch.hub.gguf_names import GgufNames, Place
 from octavo.torch.hub.group_layers import holds_groups, scheme_of
-from octavo.torch.inventory import ModuleLayer
-from octavo.torch.plan import Planner, recipe_decisions
+from octavo.torch.replace.inventory import ModuleLayer
+from octavo.torch.replace.plan import Planner, recipe_decisions
 
 _FLOAT = 4  # bytes of what stays float, as the kernels read it
 Held = dict[str, tuple[GgufTensor, Place]]

@@ -25,11 +25,8 @@ from octavo.checkpoints.gguf_weights import (
 from octavo.core.kernels import WeightFormat
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError, listed
-from octavo.recipe import FLOAT, Decision, LayerOutcome, Recipe, Report, Verification
-from octavo.results.report import WEIGHTS_OF
-from octavo.torch.carry_over import carry_hooks
-from octavo.torch.convert import Converter
-from octavo.torch.files.tensors import places_of
+from octavo.recipe import FLOAT, Decision, Recipe
+from octavo.results.report import WEIGHTS_OF, LayerOutcome, Report, Verification
 from octavo.torch.hub.gguf_config import ROPE_TENSORS
 from octavo.torch.hub.gguf_names import GgufNames, Place
 from octavo.torch.hub.group_layers import (
@@ -38,10 +35,13 @@ from octavo.torch.hub.group_layers import (
     scheme_of,
     table_factor,
 )
-from octavo.torch.inventory import ModuleLayer, inventory
-from octavo.torch.mapping import default_mapping
 from octavo.torch.memory import give_back, tensor_of
-from octavo.torch.plan import recipe_answers, recipe_decisions
+from octavo.torch.model_tensors import places_of
+from octavo.torch.replace.convert import Converter
+from octavo.torch.replace.inventory import ModuleLayer, inventory
+from octavo.torch.replace.mapping import default_mapping
+from octavo.torch.replace.plan import recipe_answers, recipe_decisions
+from octavo.torch.replace.user_attributes import carry_hooks
 from octavo.torch.reports import make_report, model_bytes
 
 _SHOWN = 5

@@ -58,7 +58,7 @@ class GgufQuantizer(OctavoQuantizer):
     ) -> None:
         from octavo.torch.hub.gguf_layers import GgufLayers
         from octavo.torch.hub.streaming import skipping
-        from octavo.torch.inventory import inventory
+        from octavo.torch.replace.inventory import inventory
 
         assert self._file is not None
         config = self.quantization_config

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
-from octavo.recipe import Decision, Inspection, Recipe
+from octavo.recipe import Decision, Recipe
 from octavo.recipe.held_bytes import Storage, held_bytes
 from octavo.recipe.yaml_files import recipe_of
+from octavo.results.inspection import Inspection
 from octavo.torch.hub.checkpoint import Checkpoint
-from octavo.torch.inventory import ModuleLayer, own_bytes
-from octavo.torch.plan import Planner
+from octavo.torch.replace.inventory import ModuleLayer, own_bytes
+from octavo.torch.replace.plan import Planner
 
 
 def inspect(checkpoint: Checkpoint, recipe: str | Path | Recipe = "int8") -> Inspection:

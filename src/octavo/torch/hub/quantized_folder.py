@@ -11,16 +11,17 @@ from typing import Any
 from octavo.core.progress import Progress, quiet
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.files.staged_folder import MARK, StagedFolder
-from octavo.recipe import Recipe, Report, Verification
+from octavo.recipe import Recipe
 from octavo.recipe.yaml_files import recipe_of
+from octavo.results.report import Report, Verification
 from octavo.torch.hub.checkpoint import Checkpoint
 from octavo.torch.hub.folder_check import SampleCheck
 from octavo.torch.hub.gguf_checkpoint import find_either
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.samples import read_samples
 from octavo.torch.layers.base import REPORT
-from octavo.torch.plan import selected
 from octavo.torch.quantize import quantize_dynamic, report
+from octavo.torch.replace.plan import selected
 
 
 def quantize_folder(

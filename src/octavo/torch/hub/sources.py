@@ -14,7 +14,7 @@ from octavo.errors import ModelError, OptionError
 from octavo.files.checkpoints import MODULES
 from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
 from octavo.torch.hub.sentence_files import rename_for_release_5
-from octavo.torch.hub.tasks import Task
+from octavo.torch.run.tasks import Task
 
 ONNX = "onnx"
 """The folder in which sentence-transformers looks for ONNX files."""

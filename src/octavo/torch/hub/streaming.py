@@ -13,19 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
-from octavo.recipe import FLOAT, Recipe, Report, Rule
+from octavo.recipe import FLOAT, Recipe, Rule
 from octavo.recipe.mix import mixes
 from octavo.recipe.weight_losses import weight_losses
 from octavo.results.names import counted_reasons
-from octavo.torch.convert import Converter
-from octavo.torch.files.tensors import places_of
+from octavo.results.report import Report
 from octavo.torch.hub.config import WeightLayout
 from octavo.torch.hub.mapped_files import MappedFiles
 from octavo.torch.hub.stored_rows import stored_rows
-from octavo.torch.inventory import ModuleLayer, inventory
-from octavo.torch.mapping import default_mapping
 from octavo.torch.memory import float32
-from octavo.torch.plan import recipe_answers, recipe_decisions
+from octavo.torch.model_tensors import places_of
+from octavo.torch.replace.convert import Converter
+from octavo.torch.replace.inventory import ModuleLayer, inventory
+from octavo.torch.replace.mapping import default_mapping
+from octavo.torch.replace.plan import recipe_answers, recipe_decisions
 from octavo.torch.reports import make_report, model_bytes
 
 ABSENT = "its weights are not in the checkpoint: they are random until it is trained"

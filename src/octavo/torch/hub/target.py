@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from octavo.recipe import Recipe, Report
-from octavo.recipe.target import Feed
+from octavo.recipe import Recipe
+from octavo.results.report import Report
+from octavo.results.target import Feed
 from octavo.torch.tuning.target import TorchTarget, refuse_static
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from octavo.core.sources import Read
 from octavo.errors import ModelError
 from octavo.torch import ops
-from octavo.torch.files.other_savers import check_savers
-from octavo.torch.files.tensors import PLAIN
 from octavo.torch.layers.dequantized import Dequantized
+from octavo.torch.layers.other_savers import check_savers
 from octavo.torch.layers.requantize import prepare
+from octavo.torch.model_tensors import PLAIN
 from octavo.torch.quantizer import Quantizer
 from octavo.torch.weight_choice import DEFAULT, HALVES, rounded
 

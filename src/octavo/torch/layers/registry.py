@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from octavo.recipe import Kind
-from octavo.torch.blocks.dynamic_type import own_type
+from octavo.torch.dynamic_type import own_type
 from octavo.torch.layers.base import QuantizedModule
 
 Shapes = list[tuple[int, ...]]

@@ -17,7 +17,7 @@ from octavo.core.qparams import QType
 from octavo.errors import NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
 from octavo.torch import ops
-from octavo.torch.blocks.dynamic_type import type_behind
+from octavo.torch.dynamic_type import type_behind
 from octavo.torch.layers.dequantized import Dequantized
 from octavo.torch.weight_choice import HALVES, SchemeChoice
 

@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from octavo.errors import NothingQuantizedError, OptionError, listed
-from octavo.torch.convert import Converter
-from octavo.torch.inventory import inventory
 from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.mapping import default_mapping
 from octavo.torch.quantize import check_module, nothing_quantized, refuse_again, run_converter
+from octavo.torch.replace.convert import Converter
+from octavo.torch.replace.inventory import inventory
+from octavo.torch.replace.mapping import default_mapping
 from octavo.torch.torchao.schemes import asked
 from octavo.torch.weight_choice import Answer, SchemeChoice
 

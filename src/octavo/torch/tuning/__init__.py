@@ -1,4 +1,4 @@
-"""What tuning asks of a PyTorch model (`octavo.recipe.target.Target`): `TorchTarget`.
+"""What tuning asks of a PyTorch model (`octavo.results.target.Target`): `TorchTarget`.
 
 target  ->  calls        inputs by name, outputs as arrays
         ->  made_up      inputs in the place of real ones, of what `drawing` draws

@@ -13,8 +13,8 @@ from torch import nn
 
 from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
 from octavo.errors import ModelError, brief
-from octavo.recipe.target import Feed
-from octavo.torch.tuning.calls import Caller
+from octavo.results.target import Feed
+from octavo.torch.run.calls import Caller
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,16 @@ from torch import nn
 from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, RecipeError, brief, did_you_mean
 from octavo.recipe import FLOAT, Recipe, Rule
-from octavo.recipe.target import Built, Feed
+from octavo.results.target import Built, Feed
 from octavo.torch.blocks.activations import fuse
-from octavo.torch.blocks.dynamic_type import set_type
 from octavo.torch.blocks.fast_path import ENCODERS, leave_fast_path
-from octavo.torch.carry_over import made_by_hooks
-from octavo.torch.convert import make_replacement, twin
-from octavo.torch.inventory import ModuleLayer
-from octavo.torch.plan import Planner
+from octavo.torch.dynamic_type import set_type
 from octavo.torch.quantizer import Quantizer
-from octavo.torch.tuning.calls import Caller
+from octavo.torch.replace.convert import make_replacement, twin
+from octavo.torch.replace.inventory import ModuleLayer
+from octavo.torch.replace.plan import Planner
+from octavo.torch.replace.user_attributes import made_by_hooks
+from octavo.torch.run.calls import Caller
 from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 Outputs = Sequence[npt.NDArray[Any]]

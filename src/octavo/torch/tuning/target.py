@@ -17,14 +17,15 @@ from torch import Tensor, nn
 import octavo
 from octavo.core.progress import quiet
 from octavo.errors import OptionError
-from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
-from octavo.recipe.target import Built, Feed
-from octavo.torch.convert import twin
-from octavo.torch.files.tensors import module_names, tensors_of
-from octavo.torch.plan import Planner
+from octavo.recipe import PRESETS, Decision, Recipe, Scheme
+from octavo.results.report import Report
+from octavo.results.target import Built, Feed
+from octavo.torch.model_tensors import module_names, tensors_of
 from octavo.torch.quantize import check_float, quantize_dynamic, report
+from octavo.torch.replace.convert import twin
+from octavo.torch.replace.plan import Planner
 from octavo.torch.reports import model_bytes
-from octavo.torch.tuning.calls import Caller
+from octavo.torch.run.calls import Caller
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -32,7 +33,7 @@ _PLAIN = (bool, int, float, str, type(None))
 class TorchTarget:
     """A float `nn.Module` (or `module:factory`, what a callable makes) and quantized forms of it.
 
-    It is for `octavo.tune`, and all that tuning knows of PyTorch: an `octavo.recipe.target.Target`.
+    It is for `octavo.tune`, and all that tuning knows of PyTorch (`octavo.results.target.Target`).
     `example_inputs` are a tuple of forward's arguments, or a dict by their names, after which
     inputs are made up where there are no others.
 
@@ -143,7 +144,7 @@ class TorchTarget:
         Names are those of forward's parameters, or "0", "1", ... Raises InputDataError for an
         unknown one, and where the model runs on none; it says what to `give`.
         """
-        from octavo.torch.tuning.made_up import GIVE, made_up
+        from octavo.torch.run.made_up import GIVE, made_up
 
         found, run = self._model, self._model.built.run
         return made_up(found.module, run, found.caller, self._example, shapes, seed, give or GIVE)

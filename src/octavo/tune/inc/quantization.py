@@ -14,7 +14,7 @@ from octavo.files.staging import Staging, write_text
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
 from octavo.recipe import Recipe, dump_recipe
-from octavo.recipe.target import Target
+from octavo.results.target import Target
 from octavo.results.tuning import Approach, TuneResult
 from octavo.tune.api import tune
 from octavo.tune.arguments import Shapes, checked_recipes, is_torch, weighted_metrics

@@ -16,9 +16,9 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from octavo.errors import listed
-from octavo.torch.blocks.dynamic_type import make_dynamic_type, own_type, set_type
+from octavo.torch.dynamic_type import make_dynamic_type, own_type, set_type
 from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.mapping import default_mapping, inherited, is_recognized
+from octavo.torch.replace.mapping import default_mapping, inherited, is_recognized
 
 _HOOKS = (
     "_forward_hooks",

@@ -32,8 +32,8 @@ from octavo.ir import DOMAIN
 from octavo.onnx.custom_ops import CustomOps, libraries_in_force, session_options
 from octavo.onnx.read.map_types import as_array
 from octavo.onnx.session import open_as
-from octavo.recipe import Report
-from octavo.recipe.target import Built, Feed
+from octavo.results.report import Report
+from octavo.results.target import Built, Feed
 
 _DTYPES = {
     "tensor(bool)": "bool",

@@ -11,7 +11,7 @@ from octavo.graph.analysis.uniform_rows import UniformRows
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.analysis.zero_points import zero_point_for
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.lower.rows import (
+from octavo.graph.emit.rows import (
     QuantizedRows,
     SharedSizes,
     quantize_images,

@@ -15,11 +15,11 @@ from torch import nn
 from octavo.core.qparams import QType
 from octavo.errors import OptionError, did_you_mean, listed
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
-from octavo.torch.blocks.dynamic_type import own_type
-from octavo.torch.inventory import ModuleLayer
+from octavo.torch.dynamic_type import own_type
 from octavo.torch.layers.registry import covering, declarations
-from octavo.torch.mapping import default_mapping, inherited, not_alike, overrides
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.replace.inventory import ModuleLayer
+from octavo.torch.replace.mapping import default_mapping, inherited, not_alike, overrides
 from octavo.torch.weight_choice import Answer, SchemeChoice, WeightChoice
 
 _BY_DTYPE: dict[str, Scheme] = {

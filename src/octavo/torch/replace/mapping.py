@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from octavo.errors import OptionError
-from octavo.torch.blocks.dynamic_type import own_type
+from octavo.torch.dynamic_type import own_type
 from octavo.torch.layers.registry import declarations, recognized
 
 _CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "forward")

@@ -15,8 +15,8 @@ from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.convert import Converted, convert
-from octavo.onnx.inputs.statistics import InputStatistics
-from octavo.onnx.plan.native_only import (
+from octavo.onnx.input_statistics import InputStatistics
+from octavo.onnx.native_only import (
     advice_of,
     convolutions_note,
     native_only_layers,
@@ -26,10 +26,10 @@ from octavo.onnx.plan.options import Request
 from octavo.onnx.plan.prepare import Prepared
 from octavo.onnx.read.load import Source
 from octavo.onnx.read.stored_report import LAYERS, MAX_ERROR
+from octavo.onnx.read.tensor_store import TensorStore
 from octavo.onnx.write.save import Place, needs_data_file, save
-from octavo.onnx.write.store import TensorStore
-from octavo.recipe import Report, Verification
 from octavo.results.names import counted_reasons
+from octavo.results.report import Report, Verification
 from octavo.results.stored import outcomes_to_json
 
 

@@ -13,15 +13,15 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from octavo.core.progress import Progress, quiet
 from octavo.torch.blocks.fast_path import leave_fast_paths
-from octavo.torch.carry_over import carry_hooks, keep_own, made_by_hooks, settle_weight
-from octavo.torch.custom_layers import custom_targets, is_custom, make_custom, unused_types
-from octavo.torch.files.tensors import places_of
-from octavo.torch.inventory import ModuleLayer, is_transposed, weights_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.memory import float32
-from octavo.torch.plan import Replacement, attention_around, replacement, settle_layers
+from octavo.torch.model_tensors import places_of
 from octavo.torch.quantizer import Quantizer, shared_weights
+from octavo.torch.replace.custom_layers import custom_targets, is_custom, make_custom, unused_types
+from octavo.torch.replace.inventory import ModuleLayer, is_transposed, weights_of
+from octavo.torch.replace.plan import Replacement, attention_around, replacement, settle_layers
+from octavo.torch.replace.user_attributes import carry_hooks, keep_own, made_by_hooks, settle_weight
 from octavo.torch.weight_choice import HALVES, REPAIR, Answer, WeightChoice
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from octavo.errors import InputDataError, brief
-from octavo.recipe.target import Feed
-from octavo.torch.convert import twin
-from octavo.torch.tuning.calls import Caller
-from octavo.torch.tuning.made_up import made_up
+from octavo.results.target import Feed
+from octavo.torch.replace.convert import twin
+from octavo.torch.run.calls import Caller
+from octavo.torch.run.made_up import made_up
 
 Float32 = npt.NDArray[np.float32]
 

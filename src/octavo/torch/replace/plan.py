@@ -23,12 +23,12 @@ from octavo.recipe import (
     Scheme,
 )
 from octavo.recipe.plan import EXCLUDED, asked, spent
-from octavo.torch.carry_over import refuse_subclass
-from octavo.torch.conv_defaults import conv_reasons
-from octavo.torch.custom_layers import check_target
-from octavo.torch.inventory import ROOT, ModuleLayer, inventory
 from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
+from octavo.torch.replace.conv_defaults import conv_reasons
+from octavo.torch.replace.custom_layers import check_target
+from octavo.torch.replace.inventory import ROOT, ModuleLayer, inventory
+from octavo.torch.replace.mapping import default_mapping, inherited, mapped_type, not_alike
+from octavo.torch.replace.user_attributes import refuse_subclass
 from octavo.torch.weight_choice import Answer, SchemeChoice, WeightChoice
 
 READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itself"

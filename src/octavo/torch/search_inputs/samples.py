@@ -11,10 +11,10 @@ from torch import nn
 from octavo.errors import InputDataError, listed
 from octavo.recipe import Kind, Recipe
 from octavo.results.words import count
-from octavo.torch.convert import Converter
-from octavo.torch.input_statistics import InputStatistics
-from octavo.torch.inventory import ModuleLayer
-from octavo.torch.sensitivities import sensitivities
+from octavo.torch.replace.convert import Converter
+from octavo.torch.replace.inventory import ModuleLayer
+from octavo.torch.search_inputs.input_statistics import InputStatistics
+from octavo.torch.search_inputs.sensitivities import sensitivities
 
 
 def measured_mix(

@@ -10,9 +10,8 @@ from torch import nn
 
 from octavo.errors import OptionError
 from octavo.recipe import Granularity
-from octavo.torch.blocks.dynamic_type import own_type
+from octavo.torch.dynamic_type import own_type
 from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.mapping import mapped_type
 from octavo.torch.qconfig import (
     HistogramObserver,
     MinMaxObserver,
@@ -22,6 +21,7 @@ from octavo.torch.qconfig import (
     default_dynamic_qconfig,
 )
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.replace.mapping import mapped_type
 from octavo.torch.weight_choice import HALVES, SchemeChoice, WeightChoice
 
 QUANTIZED = {name: getattr(torch, f"q{name}", name) for name in ("int8", "uint8")}

@@ -20,11 +20,11 @@ from octavo.core.group_rounding import round_groups
 from octavo.core.kernels import WeightFormat
 from octavo.errors import InputDataError, OctavoError, brief
 from octavo.recipe.mix import WAYS, mixes
-from octavo.torch.convert import twin
-from octavo.torch.input_statistics import feeds_of
-from octavo.torch.inventory import ModuleLayer, is_transposed
 from octavo.torch.memory import float32
-from octavo.torch.tuning.calls import Caller, named_tensors
+from octavo.torch.replace.convert import twin
+from octavo.torch.replace.inventory import ModuleLayer, is_transposed
+from octavo.torch.run.calls import Caller, named_tensors
+from octavo.torch.search_inputs.input_statistics import feeds_of
 
 _PASSES = 2  # over all inputs, each in other directions
 _FEWEST = min(held.group for held in WAYS)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch.layers.recurrent import QuantizedRecurrent
-from octavo.torch.tuning.calls import named_tensors
+from octavo.torch.run.calls import named_tensors
 
 Array = npt.NDArray[Any]
 Args = tuple[Any, ...]

@@ -15,10 +15,15 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from octavo.errors import InputDataError, ModelError, did_you_mean
-from octavo.recipe.target import Feed
+from octavo.results.target import Feed
 
 _P = inspect.Parameter
 _FLOATS = (np.float16, np.float32, np.float64)
+
+
+def takes(model: nn.Module, name: str) -> bool:
+    """Whether the model's forward has a parameter of this name."""
+    return name in inspect.signature(model.forward).parameters
 
 
 class Caller:

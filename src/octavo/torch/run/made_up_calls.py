@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import ModelError
-from octavo.torch.hub.export_parts import takes
-from octavo.torch.hub.tasks import Task, task_of
+from octavo.torch.run.calls import takes
+from octavo.torch.run.tasks import Task, task_of
 
 Draw = Callable[[np.random.Generator], npt.NDArray[Any]]
 BATCH, LENGTH, DECODED = 4, 16, 8

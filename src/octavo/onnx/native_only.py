@@ -14,7 +14,7 @@ from octavo.onnx.plan.conv_defaults import ASK
 from octavo.onnx.plan.options import Request
 from octavo.onnx.plan.prepare import Prepared, decisions_on
 from octavo.onnx.plan.resolve import resolve
-from octavo.onnx.write.store import TensorStore
+from octavo.onnx.read.tensor_store import TensorStore
 from octavo.recipe import Kind, Layer
 from octavo.results.report import LayerOutcome
 from octavo.results.words import size

@@ -17,7 +17,7 @@ from torch import nn
 
 from octavo.recipe import Kind
 from octavo.recipe.convolutions import Filters, Place, are_stem, gains_nothing
-from octavo.torch.inventory import ModuleLayer
+from octavo.torch.replace.inventory import ModuleLayer
 
 _ASK = "a rule of the recipe that names it quantizes it"
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from octavo.recipe import Kind, Layer
-from octavo.torch.blocks.dynamic_type import own_type
+from octavo.torch.dynamic_type import own_type
 from octavo.torch.layers.fused_experts import is_fused_experts
 from octavo.torch.layers.registry import covering
 
