@@ -14,7 +14,7 @@ import pytest
 from octavo.graph.analysis.bounds import Bounds, ValueBounds
 from octavo.graph.analysis.constants import Fixed
 from octavo.graph.analysis.zero_points import zero_point_for
-from octavo.graph.lower import quantized_inputs as activations
+from octavo.graph.emit import quantized_inputs as activations
 from octavo.onnx.constants import Constants
 from tests.graphs import FLOAT, INT64, MS, Array, build, convert, error, node, run, values
 

@@ -16,7 +16,7 @@ from octavo.errors import InputDataError
 from octavo.onnx import OnnxTarget, quantize_dynamic
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import MOST_ELEMENTS, made_up, read_inputs
-from octavo.onnx.tuning import inputs as tuning_inputs
+from octavo.onnx.run import inputs as tuning_inputs
 from octavo.results.report import Verification
 from tests.graphs import F32, build, checked, mlp, normal, opened, refused, save, text
 
