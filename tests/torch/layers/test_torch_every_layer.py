@@ -16,7 +16,8 @@ from transformers.pytorch_utils import Conv1D
 
 from octavo.errors import ModelError, NotTrainableError
 from octavo.torch import quantize_dynamic
-from tests.models import assert_bits
+from octavo.torch.layers.registry import covering
+from tests.models import assert_bits, net
 from tests.torch.behaviour import (
     FLOATS,
     assert_keeps_its_state,
@@ -298,3 +299,34 @@ def test_an_input_that_does_not_fit_names_the_layer(layer: Any, wrong: torch.Ten
         quantized = quantize_dynamic(model, {kind})
         with pytest.raises((ValueError, IndexError), match=rf"^{name}: (x|input|indices): "):
             quantized(wrong)
+
+
+ARRAY = rows(3, 8).numpy()
+REFUSED: dict[str, tuple[nn.Module, tuple[Any, ...], str]] = {
+    "attention": (nn.MultiheadAttention(8, 2), 3 * (rows(3, 1, 9),), "part: query: "),
+    "encoder": (nn.TransformerEncoderLayer(8, 2), (rows(3, 1, 9),), r"part\.self_attn: query: "),
+    "fused": (nn.Sequential(nn.Linear(8, 4), nn.ReLU()), (rows(3, 9),), r"part\.0: x: "),
+    "bag": (nn.EmbeddingBag(8, 4), (torch.tensor([[9]]),), "part: indices: "),
+    "lstm-cell": (nn.LSTMCell(8, 4), (rows(3, 8), 2 * (rows(3, 5),)), r"part: hx\[0\]: "),
+    "gru-cell": (nn.GRUCell(8, 4), (rows(3, 8), rows(2, 4)), "part: hx: "),
+    "rnn": (nn.RNN(8, 4), (rows(3, 1, 8), rows(2, 1, 4)), "part: hx: "),
+    "float": (nn.Embedding(8, 4), (rows(3),), "part: input: "),
+    "array": (nn.Linear(8, 4), (ARRAY,), "part: input: needs a tensor, not ndarray"),
+    "list": (nn.GRUCell(8, 4), (ARRAY.tolist(),), "part: input: needs a tensor, not list"),
+    "array-state": (nn.RNNCell(8, 4), (rows(3, 8), ARRAY), "part: hx: needs a tensor, not ndarray"),
+    "array-in-pair": (nn.LSTMCell(8, 8), (rows(3, 8), [rows(3, 8), ARRAY]), r"part: hx\[1\]: n"),
+    "missing": (
+        nn.MultiheadAttention(8, 2),
+        (rows(3, 8),),
+        "part: .*missing .*'key'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_argument_that_does_not_fit_names_the_layer(name: str) -> None:
+    layer, wrong, message = REFUSED[name]
+    kinds = {type(part) for part in layer.modules() if covering(part)}
+    quantized = quantize_dynamic(net(lambda self, *x: self.part(*x), part=layer), kinds)
+    with torch.no_grad(), pytest.raises((ValueError, IndexError, TypeError), match=f"^{message}"):
+        quantized(*wrong)

@@ -14,6 +14,7 @@ from octavo.errors import ModelError
 from octavo.torch import ops
 from octavo.torch.layers.dequantized import Dequantized
 from octavo.torch.layers.other_savers import check_savers
+from octavo.torch.layers.naming import named
 from octavo.torch.layers.requantize import prepare
 from octavo.torch.model_tensors import PLAIN
 from octavo.torch.quantizer import Quantizer
@@ -100,6 +101,12 @@ class QuantizedModule(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.training = False  # nothing here trains; dropout follows train() and eval() as usual
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - raised again
+            raise named(error, self, *args, **kwargs) from error.__cause__
 
     @classmethod
     def from_float(

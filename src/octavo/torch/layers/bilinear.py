@@ -17,7 +17,6 @@ from octavo.torch import ops
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.inputs import as_leaf, is_proxy
 from octavo.torch.layers.linear import kernel, linear
-from octavo.torch.layers.naming import of_layer
 from octavo.torch.layers.registry import quantized
 from octavo.torch.layers.rows import Call
 from octavo.torch.memory import array, float32_copy
@@ -124,9 +123,7 @@ class QuantizedBilinear(QuantizedModule):
             if x.dtype not in ops.CODES and x.dtype is not torch.float64:
                 raise ops.allowed(x, name)
             if not x.dim() or x.shape[-1] != size:
-                raise ValueError(
-                    of_layer(f"{name}: needs shape [..., {size}], not {tuple(x.shape)}")
-                )
+                raise ValueError(f"{name}: needs shape [..., {size}], not {tuple(x.shape)}")
         if x2.shape[:-1] != x1.shape[:-1]:
             raise ValueError(
                 f"input2: needs the axes of input1 but the last, {tuple(x1.shape[:-1])}, not "

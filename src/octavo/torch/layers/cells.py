@@ -20,7 +20,6 @@ from octavo.torch.layers.inputs import (
     is_proxy,
     refuse_nested,
 )
-from octavo.torch.layers.naming import of_layer
 from octavo.torch.layers.recurrent_buffers import RecurrentBuffers, float_names, pair
 from octavo.torch.layers.recurrent_ops import (
     STATES,
@@ -155,9 +154,7 @@ def caller(net: Recurrent) -> Call:
             return widened(call, names, x, h, c)
         check_step(x, h, c, names)
         if x.dim() == 2 or x.shape[0] != inputs:
-            raise ValueError(
-                of_layer(f"input: needs shape [B, {inputs}] or [{inputs}], not {list(x.shape)}")
-            )
+            raise ValueError(f"input: needs shape [B, {inputs}] or [{inputs}], not {list(x.shape)}")
         h, c = call(x[None], *(None if s is None else s[None] for s in (h, c)))
         return h[0], None if c is None else c[0]
 

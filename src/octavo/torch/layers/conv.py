@@ -22,7 +22,6 @@ from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.inputs import as_leaf, autocasted, is_proxy, refuse_nested
-from octavo.torch.layers.naming import of_layer
 from octavo.torch.layers.registry import Shapes, quantized
 from octavo.torch.memory import array, float32_copy, optional, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer
@@ -232,7 +231,7 @@ def caller(layer: Any, axes: int) -> Call:
         if x.dim() == axes + 1:
             return call(x.unsqueeze(0)).squeeze(0)
         if x.dim() != axes + 2 or x.shape[1] != channels:
-            raise ValueError(of_layer(_needs(x, channels, axes)))
+            raise ValueError(_needs(x, channels, axes))
         out = torch.empty(layer.output_shape(tuple(x.shape)), dtype=torch.float32)
         images = x.contiguous()
         h, w = (1, x.shape[2]) if axes == 1 else x.shape[2:]

@@ -33,6 +33,7 @@ from octavo.torch.layers.inputs import (
     is_proxy,
     of_each,
 )
+from octavo.torch.layers.naming import named
 from octavo.torch.layers.registry import Shapes, quantized
 from octavo.torch.layers.rows import Call, caller
 from octavo.torch.memory import LARGE, array, float32_copy, optional
@@ -135,7 +136,7 @@ class QuantizedLinear(GroupedModule):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The outputs [..., out_features]; nested for a nested tensor."""
         if not torch.jit.is_scripting():
-            return self.activated(input, "none")
+            return self._run(input, "none")
         return torch.ops.octavo.linear(
             input,
             self.packed,
@@ -151,13 +152,19 @@ class QuantizedLinear(GroupedModule):
 
     def activated(self, x: Tensor, activation: str) -> Tensor:
         """`activation(self(x))` in one pass; a name of `octavo.core.kernels.Activation`."""
+        try:
+            return self._run(x, activation)
+        except Exception as error:  # noqa: BLE001 - raised again
+            raise named(error, self, x) from error.__cause__
+
+    def _run(self, x: Tensor, activation: str) -> Tensor:
         x = autocasted(x)
         if ops.direct(x):
             return self._ready(activation)(x)
         if is_proxy(x) and activation == "none":
             return as_leaf(self, x)
         if x.is_nested:
-            return of_each(lambda part: self.activated(part, activation), x)
+            return of_each(lambda part: self._run(part, activation), x)
         return linear(x, *self._arguments(), activation, *self._other_format())
 
     def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from octavo.core.recurrent import Recurrent
 from octavo.core.recurrent_weights import Kind
 from octavo.torch import ops
-from octavo.torch.layers.naming import of_layer
 from octavo.torch.layers.recurrent_weights import RecurrentStack
 
 Results = tuple[Tensor, Tensor, Any]
@@ -96,7 +95,7 @@ def sequence_shape(x: Tensor, inputs: int, batch_first: bool) -> tuple[int, int]
     shape = x.shape
     if len(shape) != 3 or shape[2] != inputs:
         axes = "B, T" if batch_first else "T, B"
-        raise ValueError(of_layer(f"input: needs shape [{axes}, {inputs}], not {list(shape)}"))
+        raise ValueError(f"input: needs shape [{axes}, {inputs}], not {list(shape)}")
     steps, batch = (shape[1], shape[0]) if batch_first else (shape[0], shape[1])
     if steps == 0:
         raise ValueError(f"input: has no steps, shape {list(shape)}; needs one or more")

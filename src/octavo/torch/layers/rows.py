@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from octavo.torch import ops
-from octavo.torch.layers.naming import of_layer
 from octavo.torch.memory import LARGE, in_large_pages
 
 Call = Callable[[Tensor], Tensor]
@@ -52,7 +51,7 @@ def caller(run: Callable[..., None], n: int, k: int) -> Call:
                 raise ops.allowed(x)
             return call(x.float()).double()
         if not x.dim() or x.shape[-1] != k:
-            raise ValueError(of_layer(f"x: needs shape [..., {k}], not {tuple(x.shape)}"))
+            raise ValueError(f"x: needs shape [..., {k}], not {tuple(x.shape)}")
         if x.dim() != 2 or x.stride(1) != 1 or x.stride(0) < k:
             return call(x.contiguous())
         out = x.new_empty((x.shape[0], n))  # rows with gaps, such as hidden[:, 0]

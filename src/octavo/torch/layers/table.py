@@ -13,7 +13,6 @@ from octavo.core.kernels import aligned
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
 from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.layers.naming import of_layer
 from octavo.torch.memory import array, float32, optional, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer
 from octavo.torch.weight_choice import HALVES, WeightChoice, rounded
@@ -159,10 +158,7 @@ def lookup(table: Any) -> Call:
         places = checked(indices)
         out = torch.empty((*places.shape, dim), dtype=torch.float32)
         wide = places.dtype is torch.int64
-        try:
-            run(places.data_ptr(), wide, places.numel(), out.data_ptr(), dim, threads())
-        except IndexError as error:
-            raise IndexError(of_layer(str(error))) from None
+        run(places.data_ptr(), wide, places.numel(), out.data_ptr(), dim, threads())
         return out
 
     return call
