@@ -162,7 +162,9 @@ class Document:
             return node.value
         if kind in ("int", "float", "bool", "null"):
             try:
-                return self._yaml.constructor.construct_object(node)
+                made = self._yaml.constructor.construct_object(node)
+                str(made)  # no message could show what Python does not write: 4,301 digits
+                return made
             except (ValueError, KeyError):
                 kind += f": {short(node.value)}"
         raise self.error(

@@ -56,7 +56,7 @@ class LayerOutcome(Data):
         sqnr = data["sqnr_db"]
         notes = tuple(map(str, data["notes"]))
         return super().from_dict(
-            {**data, "sqnr_db": None if sqnr is None else float(sqnr), "notes": notes}
+            {**data, "sqnr_db": float(sqnr) if isinstance(sqnr, str) else sqnr, "notes": notes}
         )
 
 

@@ -115,6 +115,10 @@ def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
         (lambda said: said.update(version=None), "version: needs text, not None"),
         (lambda said: said.update(unknown=1), "'unknown'"),
         (lambda said: said["report"].pop("layers"), "report: KeyError('layers')"),
+        (
+            lambda said: said["report"]["layers"][0].update(sqnr_db=10**400),
+            "report: TypeError('sqnr_db: needs a number",
+        ),
         (lambda said: said.update(tensors={"norm.bias": "no.where"}), "no tensor 'no.where'"),
         (lambda said: said.update(strides={"norm.bias": [2]}), "'norm.bias' has strides [2]"),
         (
