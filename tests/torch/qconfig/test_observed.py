@@ -303,5 +303,5 @@ def test_torch_aos_own_objects_are_taken() -> None:
     assert (dtype_of(half), activation_of(half).kind) == ("float16", FLOAT16)
     with pytest.raises(OptionError, match="FixedQParamsObserver, which fixes its scale"):
         activation_of(fixed)
-    with pytest.raises(OptionError, match="quint4x2: there are no 4-bit weights"):
+    with pytest.raises(OptionError, match="'quint4x2': weights of 4 bits"):
         dtype_of(narrow)

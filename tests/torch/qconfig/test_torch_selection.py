@@ -139,6 +139,14 @@ def test_a_spec_that_cannot_be_meant_is_an_error(spec: Any, words: str) -> None:
         ({"dtype": torch.float32}, r"torch\.float16, torch\.qint8"),
         ({"dtype": torch.qint32}, r"torch\.float16, torch\.qint8"),
         ({"dtype": None}, r"torch\.float16, torch\.qint8"),
+        *(
+            ({"dtype": dtype}, "^dtype '.*4.*': weights of 4 bits come in blocks, by a recipe")
+            for dtype in (torch.quint4x2, torch.int4, torch.uint4, "QInt4", "nf4")
+        ),
+        *(
+            ({name: 4}, f"^{name}: there is no such argument; weights of 4 bits .*recipe='int4'")
+            for name in ("bits", "group_size", "accuracy_level", "load_in_4bit")
+        ),
         ({"dtype": "qint9"}, "^dtype: 'qint9' .*Did you mean 'qint8'"),
         ({"recipe": "int8", "dtype": torch.float16}, r"recipe and dtype \(torch.float16\)"),
         ({"mapping": {nn.Linear: nn.ReLU}}, r"mapping: ReLU \(for encoder\.0\)"),

@@ -22,7 +22,7 @@ from octavo.recipe import (
     Recipe,
     Scheme,
 )
-from octavo.recipe.block_options import FOUR_BITS, refuse_block_options
+from octavo.recipe.block_options import refuse_block_options, refuse_four_bits
 from octavo.recipe.yaml_files import recipe_of
 
 WEIGHTLESS_OPS = ("Transpose",)  # ONNX Runtime accepts it; it holds nothing to quantize
@@ -186,8 +186,7 @@ def _qtype(weight_type: Any) -> QType | None:
     if weight_type is None:
         return None
     name = getattr(weight_type, "name", str(weight_type))
-    if name.lower().rpartition(".")[2] in ("qint4", "quint4", "int4", "uint4"):
-        raise OptionError(f"weight_type {name!r}: {FOUR_BITS}")
+    refuse_four_bits("weight_type", weight_type)
     if name not in QuantType.__members__:
         raise OptionError(f"weight_type {name!r}.{did_you_mean(name, QuantType.__members__)}")
     return QType(QuantType[name].value)

@@ -13,6 +13,7 @@ from octavo.core.data import fitted
 from octavo.core.packages import pip_install
 from octavo.errors import ModelError, OctavoError, OptionError, did_you_mean
 from octavo.recipe import PRESETS, Recipe
+from octavo.recipe.block_options import refuse_block_options
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.files.manifest import version_of
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
@@ -86,6 +87,7 @@ class OctavoConfig(QuantizationConfigMixin):
         _refuse_newer(stored)
         unknown = next((key for key in stored if key not in _STORED), None)
         if unknown is not None:
+            refuse_block_options(stored)
             known = ("recipe", "skip", "format")
             raise OptionError(
                 f"quantization_config: unknown field {unknown!r}.{did_you_mean(unknown, known)}"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from octavo.errors import OptionError, brief, did_you_mean
+from octavo.recipe.block_options import refuse_four_bits
 from octavo.torch.qconfig import default_dynamic_qconfig
 from octavo.torch.qconfig.observer_base import (
     FLOAT_QPARAMS,
@@ -187,11 +188,7 @@ def _weight_side(qconfig: Any) -> tuple[Any, str, str]:
             'MinMaxObserver.with_args(dtype="int8", qscheme="per_tensor_symmetric")'
         )
     dtype = bare_name(observer.dtype)
-    if dtype == "quint4x2":
-        raise OptionError(
-            f"the qconfig's weight is {kind} with dtype quint4x2: there are no 4-bit weights (and "
-            "torch.ao made quint8 of them); use dtype uint8, as float_qparams_weight_only_qconfig"
-        )
+    refuse_four_bits(f"the qconfig's weight is {kind} with dtype", dtype)
     known = (*RANGES, *_HALVES)
     if dtype not in known:
         raise OptionError(

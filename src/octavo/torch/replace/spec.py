@@ -16,6 +16,8 @@ from octavo.core.qparams import QType
 from octavo.errors import OptionError, did_you_mean, listed
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch.dynamic_type import own_type
+from octavo.recipe.block_options import refuse_four_bits
+from octavo.torch.replace.inventory import ModuleLayer
 from octavo.torch.layers.registry import covering, declarations
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.replace.inventory import ModuleLayer
@@ -40,11 +42,7 @@ def storage_of(dtype: Any) -> str:
     text = _ALIASES.get(text, text)
     if text in _BY_DTYPE:
         return text
-    if text == "quint4x2":
-        raise OptionError(
-            "dtype torch.quint4x2 is not offered: embeddings of 4 bits; use torch.quint8, or "
-            "recipe='int4', which holds linear layers in 4 bits too"
-        )
+    refuse_four_bits("dtype", text)
     raise OptionError(f"dtype: {dtype!r} is not supported.{did_you_mean(str(dtype), _DTYPES)}")
 
 
