@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -123,6 +124,26 @@ def test_what_means_something_else_is_refused(name: str) -> None:
         ModelError, match=rf"{name.split(maxsplit=1)[0]} '.*'.* opset {changed} or newer"
     ):
         normalize(ir.from_proto(model), "m", changed)
+
+
+NOT_RAISED: dict[str, dict[str, Any]] = {
+    "BatchNormalization 'norm': Attribute spatial must have value 1": {"spatial": 0},
+    "ScaledTanh 'norm': ONNX has no such operator": {"alpha": 1.0},
+    "ThresholdedRelu 'norm': No Adapter": {"alpha": 1.0},
+}
+
+
+@pytest.mark.parametrize("message", NOT_RAISED)
+def test_a_node_that_cannot_be_raised_is_named(message: str) -> None:
+    kind = message.split(maxsplit=1)[0]
+    inputs = ["x", "s", "s", "s", "s"] if kind == "BatchNormalization" else ["x"]
+    nodes = [
+        node("Relu", ["v"], ["x"]),
+        node(kind, inputs, ["y"], name="norm", **NOT_RAISED[message]),
+    ]
+    model = build(nodes, {"v": (F32, [2, 3, 4])}, ["y"], {"s": normal(3, 4)}, opset=7)
+    with pytest.raises(ModelError, match=f"^m has opset 7 and .* cannot raise {message}.*newer"):
+        normalize(ir.from_proto(model), "m", 10)
 
 
 def test_scan_with_a_batch_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from octavo.ir import DOMAIN
 from octavo.onnx.read import map_types
 from octavo.onnx.read.inline_functions import inline_functions
 from octavo.onnx.read.load import Origin, load
-from octavo.onnx.read.old_operators import keep_resizing, refuse_changed
+from octavo.onnx.read.old_operators import first_not_raised, keep_resizing, refuse_changed
 from octavo.onnx.read.tensor_store import self_contained
 
 _STANDARD = ("", "ai.onnx")
@@ -148,23 +148,22 @@ def load_normalized(origin: Origin) -> ir.Model:
 
 def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
     refuse_changed(model, label, needed)
+    cause: Exception | None = None
     try:
         if map_types.attached_types(model):
             _raise_with_maps(model, needed)
         else:
             with quiet_logger(version_converter.__name__):
                 version_converter.convert_version(model, target_version=needed, fallback=True)
-    except Exception as error:  # the converter raises whatever its C++ side throws
+    except Exception as error:  # noqa: BLE001 - the converter raises what its C++ side throws
+        cause = error
+    if cause is not None or opset_of(model) < needed:
+        why = "it" if cause is None else f"it: {brief(cause)}"
         raise ModelError(
-            f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
-            f"version converter cannot raise it: {brief(error)}. Export the model again with a "
-            "newer opset"
-        ) from error
-    if opset_of(model) < needed:
-        raise ModelError(
-            f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
-            "version converter did not raise it; export the model again with a newer opset"
-        )
+            f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's version "
+            f"converter cannot raise {first_not_raised(model, needed) or why}. Export the model "
+            "again with a newer opset"
+        ) from cause
     keep_resizing(model, opset)
     return f"opset raised from {opset} to {opset_of(model)}"
 
