@@ -230,6 +230,8 @@ class _Convolution:
 
         Raises TypeError or ValueError where something does not fit, naming it.
         """
+        array_of(filters.packed, "packed", np.uint8)
+        array_of(filters.scale, "scale", np.float32, filters.shape[:1])
         values = None if bias is None else array_of(bias, "bias", np.float32, filters.shape[:1])
         return cls(filters, window, values, activation)
 

@@ -52,12 +52,20 @@ CALLS: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...]]] = {
     "conv of one axis": (lambda: quantized(nn.Conv1d(8, 6, 3)), (rows(2, 8, 9),)),
     "conv": (lambda: quantized(nn.Conv2d(8, 6, 3)), (rows(2, 8, 9, 9),)),
     "embedding": (lambda: quantized(nn.Embedding(20, 8)), (INDICES,)),
+    "embedding of float zero points": (
+        lambda: quantized(nn.Embedding(20, 8), "float qparams"),
+        (INDICES,),
+    ),
     "packed_embedding": (tied, (INDICES,)),
     "embedding_bag": (
         lambda: quantized(nn.EmbeddingBag(20, 8, mode="sum")),
         (*BAGS, torch.rand(4)),
     ),
     "embedding_bag of rows": (lambda: quantized(nn.EmbeddingBag(20, 8)), (INDICES,)),
+    "embedding_bag of float zero points": (
+        lambda: quantized(nn.EmbeddingBag(20, 8, mode="sum"), "float qparams"),
+        (*BAGS, torch.rand(4)),
+    ),
     "embedding_bag of float16": (
         lambda: quantized(nn.EmbeddingBag(20, 8, mode="sum"), "float16"),
         (*BAGS, torch.rand(4)),
@@ -199,3 +207,29 @@ def test_weights_of_samples_are_checked() -> None:
         op(*args[:2], args[2][:2], *args[3:])
     with pytest.raises(TypeError, match=r"per_sample_weights: needs float32, not torch\.float16"):
         op(*args[:2], args[2].half(), *args[3:])
+
+
+WRONG: dict[str, tuple[str, int, Callable[[Tensor], Tensor]]] = {
+    r"packed: needs uint8, not int64": ("conv of one axis", 1, Tensor.long),
+    r"packed: needs uint8, not float64": ("conv", 1, Tensor.double),
+    r"scale: needs float32, not int64": ("conv", 2, Tensor.long),
+    r"scale: needs shape \[20\], .* not \[19\]": (
+        "embedding of float zero points",
+        2,
+        lambda x: x[:-1],
+    ),
+    r"zero_point: needs shape \[20\], .* not \[40\]": (
+        "embedding_bag of float zero points",
+        5,
+        lambda x: torch.cat([x, x]),
+    ),
+    r"top_k_index: needs whole numbers": ("experts", 1, Tensor.float),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_is_named(message: str) -> None:
+    name, place, change = WRONG[message]
+    op, args = recorded(name)
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        op(*args[:place], change(args[place]), *args[place + 1 :])

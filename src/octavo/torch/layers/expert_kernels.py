@@ -48,6 +48,8 @@ def _check(x: Tensor, index: Tensor, weights: Tensor, inputs: int) -> None:
         raise ValueError(f"hidden_states: needs shape [tokens, {inputs}], not {tuple(x.shape)}")
     if index.dim() != 2 or len(index) != len(x):
         raise ValueError(f"top_k_index: needs shape [{len(x)}, k], not {tuple(index.shape)}")
+    if index.is_floating_point():
+        raise TypeError(f"top_k_index: needs whole numbers of experts, not {index.dtype}")
     if weights.shape != index.shape:
         raise ValueError(
             f"top_k_weights: needs shape {tuple(index.shape)}, as top_k_index, not "

@@ -169,8 +169,14 @@ def rows_of(
 ) -> Tensor:
     """The rows float32 [..., embedding_dim] of `indices`, of any table, in PyTorch's operations.
 
-    Raises IndexError, which names position and index.
+    Raises IndexError, which names position and index, and ValueError for vectors of other tables.
     """
+    for name, vector in (("scale", scale), ("zero_point", zero_point)):
+        if vector is not None and vector.shape != table.shape[:1]:
+            raise ValueError(
+                f"{name}: needs shape {list(table.shape[:1])}, one for each row of the table, not "
+                f"{list(vector.shape)}"
+            )
     bad = torch.nonzero((indices < 0) | (indices >= len(table)))
     if len(bad):
         place = bad[0].tolist()
