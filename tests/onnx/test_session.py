@@ -190,6 +190,22 @@ def test_what_is_no_model_in_memory(model: Any) -> None:
         sessions.session(model)
 
 
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("r", "is a file open as text; give .*, a file that open.path, .rb.. returns"),
+        ("ab", "is a file that cannot be read .*; give .*, a file that open.path, .rb.. returns"),
+    ],
+)
+def test_a_file_that_is_open_otherwise(mode: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "q.onnx"
+    quantize_dynamic(mlp(), path, verify=False)
+    with path.open(mode) as file, pytest.raises(OptionError, match=message):
+        sessions.session(file)
+    with pytest.raises(OptionError, match="cannot be read" if mode == "ab" else "as text"):
+        sessions.session(file)  # closed
+
+
 @pytest.mark.parametrize("model", [None, 3, [], io.StringIO("text"), np.zeros(3)], ids=range(5))
 def test_what_is_neither_a_path_nor_a_model(model: Any) -> None:
     with pytest.raises(OptionError, match=r"give the path of an .onnx file, its bytes"):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from io import BytesIO
+from io import BytesIO, TextIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -160,12 +160,18 @@ def _path_or_bytes(model: Any) -> str | bytes:
                 f"the {type(model).__name__} has no bytes ({brief(error)}); save it with "
                 "onnx.save and give the path"
             ) from error
-    read = model.read() if hasattr(model, "read") else None
+    read, what = None, f"of type {type(model).__name__}"
+    if isinstance(model, TextIOBase):
+        what = "a file open as text"
+    elif hasattr(model, "read"):
+        try:
+            read = model.read()
+        except (OSError, ValueError) as error:  # it is closed, or open to write
+            what = f"a file that cannot be read ({brief(error)})"
     if not isinstance(read, bytes):
-        what = "a file open as text" if isinstance(read, str) else f"of type {type(model).__name__}"
         raise OptionError(
             f"the model to open is {what}; give the path of an .onnx file, its bytes, a file that "
-            "is open to read bytes, or an onnx.ModelProto"
+            'open(path, "rb") returns, or an onnx.ModelProto'
         )
     return read
 

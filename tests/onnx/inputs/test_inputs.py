@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ BAD: list[tuple[Any, list[str]]] = [
     (["x"], ["run 0", "a run maps names", "str"]),
     ([None], ["run 0", "NoneType"]),
     (7, ["check_inputs is a int", "mapping"]),
+    (io.StringIO("{}"), ["check_inputs is a StringIO", ".npz or .jsonl"]),
     (np.zeros(3), ["run 0", "float64"]),
     ("nothing.npz", ["nothing.npz", "no such file"]),
 ]  # fmt: skip

@@ -256,6 +256,13 @@ def test_a_factory_that_fails_everywhere(path: Path) -> None:
     assert "fails: LookupError: no config (" in error_of(path, factory, skeleton="cpu")
 
 
+def test_an_open_file_in_place_of_a_path(path: Path) -> None:
+    model = quantize_dynamic(Net())
+    for call in (lambda file: load(file, Net), lambda file: save(model, file)):
+        with path.open("rb") as file, pytest.raises(OptionError, match=r"^path is a .*; give a"):
+            call(file)
+
+
 def test_a_factory_that_is_none(path: Path) -> None:
     with pytest.raises(OptionError, match=r"model_factory: .*, not str"):
         load(path, "Net")  # type: ignore[arg-type]

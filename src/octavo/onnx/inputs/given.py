@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import IOBase
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def read_inputs(given: CheckInputs, graph: ir.Graph) -> list[Feed]:
         runs = read_runs(Path(given))
     elif isinstance(given, Mapping):
         runs = [("run 0", given)]
-    elif isinstance(given, Iterable):
+    elif isinstance(given, Iterable) and not isinstance(given, IOBase):
         runs = [(f"run {i}", run) for i, run in enumerate(given)]
     else:
         raise InputDataError(f"check_inputs is a {type(given).__name__}; {GIVE}")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from octavo.core.attention_type import AttentionType
 from octavo.errors import ModelError, listed
+from octavo.files.lookup import refuse_no_path
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
 from octavo.torch.files.factories import skeleton as make_skeleton
@@ -60,6 +61,7 @@ def load(
     whole or not from `save`, for a model that does not fit it, naming what differs, and for a
     factory that returns a model which was there before.
     """
+    refuse_no_path(path, "path")
     path = Path(path)
     # Of tensors made in inference mode nobody can tell cheaply whether they were written to.
     quiet = _no_collection() if skeleton == "meta" else nullcontext()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import ModelError, listed
+from octavo.files.lookup import refuse_no_path
 from octavo.files.staging import Staging, output_error
 from octavo.results.report import Report
 from octavo.torch.dynamic_type import type_behind
@@ -55,6 +56,7 @@ def save(model: nn.Module, path: str | Path, *, progress: Progress | None = None
     """
     if not isinstance(model, nn.Module):
         raise ModelError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
+    refuse_no_path(path, "path")
     report, say = held_report(model), progress or quiet
     found = module_names(model)
     layers = _layers(model, found, report)
