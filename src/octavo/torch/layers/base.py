@@ -13,8 +13,8 @@ from octavo.core.sources import Read
 from octavo.errors import ModelError
 from octavo.torch import ops
 from octavo.torch.layers.dequantized import Dequantized
-from octavo.torch.layers.other_savers import check_savers
 from octavo.torch.layers.naming import named
+from octavo.torch.layers.other_savers import check_savers
 from octavo.torch.layers.requantize import prepare
 from octavo.torch.model_tensors import PLAIN
 from octavo.torch.quantizer import Quantizer

@@ -15,9 +15,8 @@ from torch import nn
 from octavo.core.qparams import QType
 from octavo.errors import OptionError, did_you_mean, listed
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
-from octavo.torch.dynamic_type import own_type
 from octavo.recipe.block_options import refuse_four_bits
-from octavo.torch.replace.inventory import ModuleLayer
+from octavo.torch.dynamic_type import own_type
 from octavo.torch.layers.registry import covering, declarations
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.replace.inventory import ModuleLayer
