@@ -17,7 +17,7 @@ from benchmarks.results import Row, say
 from benchmarks.runner import Job
 from benchmarks.zoo import minilm, smollm
 from octavo.recipe import Recipe
-from octavo.recipe.mix import Mix
+from octavo.recipe.bit_budget import Mix
 from octavo.recipe.recipe import preset
 
 TEXTS = 128

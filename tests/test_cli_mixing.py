@@ -10,7 +10,7 @@ import pytest
 
 from octavo.errors import TooFewBitsError, VerificationError
 from octavo.recipe import PRESETS, Recipe
-from octavo.recipe.mix import Mix
+from octavo.recipe.bit_budget import Mix
 from tests.cli_support import FrontEnd, run
 from tests.graphs import save, text
 

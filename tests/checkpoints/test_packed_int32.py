@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.checkpoints.packed_int32 import from_awq, from_compressed, from_gptq, to_compressed
+from octavo.checkpoints.gptq_awq import from_awq, from_compressed, from_gptq, to_compressed
 from tests.checkpoints.words import AWQ_ORDER, words
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.core import extent as module
-from octavo.core.extent import Extent
+from octavo.core.value_range import Extent
 
 MULTIPLE = 2.0
 

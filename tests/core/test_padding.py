@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.core.padding import Padding, of_tokens
+from octavo.core.masked_rows import Padding, of_tokens
 
 RIGHT = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], np.int64)
 LEFT = RIGHT[:, ::-1]

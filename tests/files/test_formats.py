@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 import octavo.torch
 from octavo.errors import ModelError
-from octavo.files.formats import misread
 from octavo.files.metadata import metadata
+from octavo.files.wrong_file import misread
 from octavo.onnx.read.load import load
 from tests.cli_support import run
 

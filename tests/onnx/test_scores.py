@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from octavo.core.padding import Padding
+from octavo.core.masked_rows import Padding
 from octavo.onnx.comparing.compare import holds_scores
 from octavo.report.html.verdict import least_agreement
 from octavo.results.accumulate import Output

@@ -10,7 +10,7 @@ from octavo.core.layer import Kind, Layer
 from octavo.core.qparams import QType
 from octavo.errors import RecipeError
 from octavo.recipe import FLOAT, Decision, Recipe, Rule, plan, preset
-from octavo.recipe.mix import Mix
+from octavo.recipe.bit_budget import Mix
 
 
 def _linear(name: str, n: int = 512, k: int = 512, shares: tuple[str, ...] = ()) -> Layer:

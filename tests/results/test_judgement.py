@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from typer.main import get_command
 
+from octavo.cli.bit_budget import limited
 from octavo.cli.commands import app
-from octavo.cli.mixing import limited
 from octavo.cli.options import shape_of
 from octavo.core.form import Form
 from octavo.recipe import preset

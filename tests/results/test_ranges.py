@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from octavo.core.extent import Extent
+from octavo.core.value_range import Extent
 from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 
 

@@ -16,7 +16,7 @@ import octavo.torch
 from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, TooFewBitsError
 from octavo.recipe import Recipe
-from octavo.recipe.mix import WAYS
+from octavo.recipe.bit_budget import WAYS
 from octavo.torch.replace.inventory import inventory
 from octavo.torch.search_inputs.input_statistics import InputStatistics
 from octavo.torch.search_inputs.sensitivities import sensitivities

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from octavo.cli import checkpoints, torch_models
+from octavo.cli.bit_budget import BitsOption, MaxErrorOption, SizeOption, fewest_bits, limited
 from octavo.cli.evidence import How
-from octavo.cli.mixing import BitsOption, MaxErrorOption, SizeOption, fewest_bits, limited
 from octavo.cli.options import (
     CpuOption,
     CustomOpsOption,

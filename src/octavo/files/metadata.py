@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from octavo.errors import ModelError
-from octavo.files.formats import misread
 from octavo.files.lookup import suggest_file
+from octavo.files.wrong_file import misread
 
 # onnx.proto: ModelProto.graph is 7, .metadata_props 14; StringStringEntryProto.key is 1, .value 2.
 _GRAPH, _METADATA_PROPS, _KEY, _VALUE = 7, 14, 1, 2

@@ -33,8 +33,8 @@ from octavo.graph.lower.lowering import lower_operators
 from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.check.accuracy_level import verified_at_level
+from octavo.onnx.check.check_conversion import Restored, check_restored, is_affordable
 from octavo.onnx.check.conversion import check_conversion
-from octavo.onnx.check.restored import Restored, check_restored, is_affordable
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import convert
 from octavo.onnx.custom_ops import CustomOps, Libraries

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
+from octavo.recipe.bit_budget import USUAL, Mix, Rest, is_grouped, like, mixed, mixes
 from octavo.recipe.held_bytes import Storage, held_bytes
-from octavo.recipe.mix import USUAL, Mix, Rest, is_grouped, like, mixed, mixes
 from octavo.recipe.recipe import Origin, Recipe, Rule
 from octavo.recipe.scheme import Scheme, WeightScheme
 

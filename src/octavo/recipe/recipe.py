@@ -14,7 +14,7 @@ from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
 from octavo.recipe import patterns
-from octavo.recipe.mix import Mix
+from octavo.recipe.bit_budget import Mix
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 from octavo.recipe.scheme import FLOAT, SCHEMES, Scheme
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from octavo.core.group_rounding import round_groups
 from octavo.core.kernels import WeightFormat
-from octavo.recipe.mix import GROWTH, WAYS
+from octavo.recipe.bit_budget import GROWTH, WAYS
 
 ROWS = 256
 """Of a weight, how many are rounded: more tell next to nothing."""

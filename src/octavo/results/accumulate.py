@@ -6,9 +6,9 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from octavo.core.extent import Extent
+from octavo.core.masked_rows import Padding
 from octavo.core.metrics import Agreement, Tally, holds_numbers, is_unit
-from octavo.core.padding import Padding
+from octavo.core.value_range import Extent
 from octavo.results.comparison import OUTLIERS, Difference, LayerDifference, OutputDifference, Range
 
 _VECTORS = re.compile("hidden|embed|pooled|pooler|feature|latent|encod", re.IGNORECASE)

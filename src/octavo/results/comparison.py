@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from octavo.core.data import Data
-from octavo.core.extent import Extent
 from octavo.core.metrics import Tally
+from octavo.core.value_range import Extent
 from octavo.results.comparison_page import comparison_page
 from octavo.results.page import Page, Result
 

@@ -17,7 +17,7 @@ from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from octavo.core.sources import Read, Sources
+from octavo.core.live_buffers import Read, Sources
 from octavo.errors import NotTrainableError
 
 _T = TypeVar("_T")

@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "mask-over-a-cache-read-from-its-start",
-        "src/octavo/core/padding.py",
+        "src/octavo/core/masked_rows.py",
         "(m[:, -tokens:] for m in known",
         "(m[:, :tokens] for m in known",
         ("tests/core/test_padding.py",),
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "zero-points-dropped-where-one-is-in-the-middle",
-        "src/octavo/checkpoints/packed_int32.py",
+        "src/octavo/checkpoints/gptq_awq.py",
         "not (zero == 2 ** (bits - 1)).all()",
         "not (zero == 2 ** (bits - 1)).any()",
         ("tests/checkpoints/test_packed_int32.py",),
@@ -89,7 +89,7 @@ FAULTS = (
     ),
     Fault(
         "losses-of-layers-that-share-weights-are-not-added",
-        "src/octavo/recipe/mix.py",
+        "src/octavo/recipe/bit_budget.py",
         "return [sum(losses) for losses in zip(*each, strict=True)]",
         "return [max(losses) for losses in zip(*each, strict=True)]",
         ("tests/recipe/test_mix.py",),

@@ -130,7 +130,7 @@ FAULTS = (
     # cli
     Fault(
         "size-leaves-out-what-the-model-holds-beside-its-layers",
-        "src/octavo/cli/mixing.py",
+        "src/octavo/cli/bit_budget.py",
         "allowed = _bytes(size) - max(rest, 0)",
         "allowed = _bytes(size)",
         ("tests/test_cli_mixing.py",),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import quantize_dynamic
-from octavo.torch.blocks import making
+from octavo.torch.blocks import build
 from tests.models import net, transformer
 from tests.torch.blocks.one_call import apart, blocks, near, plans, ran, tokens
 
@@ -55,7 +55,7 @@ def test_blocks_compute_what_their_forwards_do(name: str, implementation: str) -
 
 
 def test_blocks_of_one_structure_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    traced, compile_call = [], making.compile_call
+    traced, compile_call = [], build.compile_call
     monkeypatch.setattr(
         making, "compile_call", lambda *given: traced.append(given) or compile_call(*given)
     )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.blocks import making
+from octavo.torch.blocks import build
 from octavo.torch.blocks.block import plans_of
 from octavo.torch.dynamic_type import type_behind
 from tests.torch.blocks.one_call import OwnForwards, near, plans
@@ -387,7 +387,7 @@ class Adds(Block):
 @pytest.fixture
 def pair() -> Any:
     """Two inputs of blocks that add, none of which was traced before."""
-    making._compiled.pop(Adds, None)
+    build._compiled.pop(Adds, None)
     return torch.randn(2, 2, 5, 32)
 
 
@@ -424,7 +424,7 @@ def test_threads_that_call_at_once_leave_torch_as_it_was(pair: Any) -> None:
         with torch.no_grad():
             start.wait()
             for block in blocks:
-                making._compiled.pop(Adds, None)
+                build._compiled.pop(Adds, None)
                 block(*pair)
 
     threads = [threading.Thread(target=run, args=(blocks,)) for blocks in models]
@@ -441,7 +441,7 @@ def test_threads_that_call_at_once_leave_torch_as_it_was(pair: Any) -> None:
 def test_an_attribute_that_changes_before_each_call_ends_the_tracing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, plan = [], making.new_plan
+    made, plan = [], build.new_plan
     monkeypatch.setattr(making, "new_plan", lambda *args: made.append(1) or plan(*args))
     block, x = layers(kind(lambda b: b.by_class))[0], torch.randn(2, 5, 32)
     for i in range(30):

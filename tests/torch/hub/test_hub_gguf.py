@@ -16,7 +16,7 @@ import transformers
 
 from octavo.errors import ModelError, OptionError
 from octavo.recipe import PRESETS
-from octavo.recipe.mix import Mix
+from octavo.recipe.bit_budget import Mix
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig, load_gguf
 from octavo.torch.layers.linear import QuantizedLinear

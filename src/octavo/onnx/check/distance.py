@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from octavo.core.masked_rows import Padding
 from octavo.core.metrics import cosine_error, relative_error
-from octavo.core.padding import Padding
 from octavo.onnx.inputs import Feed
 from octavo.onnx.read.map_types import as_array
 

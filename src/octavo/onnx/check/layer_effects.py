@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.masked_rows import Padding, of_tokens
 from octavo.core.metrics import relative_error
-from octavo.core.padding import Padding, of_tokens
 from octavo.errors import OctavoError
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.check.coverage import layers_run

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from octavo.core.padding import Padding, of_tokens
+from octavo.core.masked_rows import Padding, of_tokens
 from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.distance import Run

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
-from octavo.core.padding import Padding, of_tokens
+from octavo.core.masked_rows import Padding, of_tokens
 from octavo.core.progress import Progress, quiet, says_progress
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, brief
 from octavo.files.lookup import refuse_no_path

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of
-from octavo.onnx.from_quantized import attention, blocks, conv, linear, pairs, recurrent, tables
+from octavo.onnx.from_quantized import attention, blocks, conv, linear, qdq_pairs, recurrent, tables
 from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.from_quantized.split_qkv import split_qkv
 
@@ -39,7 +39,7 @@ def restore(t: RestoringContext) -> None:
         split_qkv(graph, t)
         _restore(graph, RESTORERS, t)
     for graph in graphs_of(t.model):
-        _restore(graph, {"DequantizeLinear": pairs.restore}, t)
+        _restore(graph, {"DequantizeLinear": qdq_pairs.restore}, t)
     t.finish()
 
 

@@ -18,7 +18,6 @@ import onnx_ir as ir
 from octavo.graph.analysis.dims import filled_with
 from octavo.ir import MS
 from octavo.onnx.from_quantized.context import RestoringContext
-from octavo.onnx.from_quantized.moved import move, trace
 from octavo.onnx.from_quantized.quantized_rows import (
     Rows,
     made_by,
@@ -27,6 +26,7 @@ from octavo.onnx.from_quantized.quantized_rows import (
     read_by,
     rows_of,
 )
+from octavo.onnx.from_quantized.trace_moves import move, trace
 from octavo.onnx.operators.reader import input_at
 
 MOST_FACTORS = 2  # the scale of the activation and that of the weight

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.walk import only_reader
 from octavo.onnx.from_quantized.context import RestoringContext
-from octavo.onnx.from_quantized.moved import move, trace
+from octavo.onnx.from_quantized.trace_moves import move, trace
 
 RANGE_OPS = frozenset(
     "Abs Add Flatten Max Mul Neg ReduceMax ReduceMin ReduceSum Reshape Slice".split()

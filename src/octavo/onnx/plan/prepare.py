@@ -26,8 +26,8 @@ from octavo.onnx.plan.selection import decide
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source
 from octavo.recipe import Decision
+from octavo.recipe.bit_budget import Mix
 from octavo.recipe.held_bytes import Storage
-from octavo.recipe.mix import Mix
 from octavo.recipe.plan import spent
 from octavo.recipe.recipe import Origin
 

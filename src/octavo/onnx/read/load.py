@@ -10,9 +10,9 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from octavo.errors import ModelError, brief
-from octavo.files.formats import misread
 from octavo.files.lookup import refuse_no_path, suggest_file
 from octavo.files.protobuf import WireError
+from octavo.files.wrong_file import misread
 from octavo.onnx.read import map_types
 from octavo.onnx.read.validate import check_graphs, check_tensor, check_text, stored_tensors
 from octavo.onnx.read.wire import OWN_FILE, skeleton

@@ -22,7 +22,7 @@ from torch import nn
 from octavo.core.attention_type import AttentionType
 from octavo.core.guards import call_form
 from octavo.torch.blocks.calls import BLOCK
-from octavo.torch.blocks.facts import Facts, State, state_of
+from octavo.torch.blocks.guard_facts import Facts, State, state_of
 
 _CHANGES = 8
 """How often a block may be another than in the call before, one time after the other."""
@@ -165,7 +165,7 @@ class Block:
     def _made(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A new plan for a call, or None with a reason."""
         # Tracing takes as long to import as all the rest of Octavo.
-        from octavo.torch.blocks import making
+        from octavo.torch.blocks import build
 
         key = form[0]
         plans = self._plans.setdefault(key, [])
@@ -177,13 +177,13 @@ class Block:
         if self._facts.reason:
             return self._leave(key, self._facts.reason)
         if self._held is None:
-            self._held = making.Held(self.layer)
+            self._held = build.Held(self.layer)
         if not _tracing.acquire(blocking=False):
             return None
         try:
             with _no_plans_inside():
-                structure = making.Structure(self.kind, self._facts.fingerprint, self.attention)
-                plan = making.new_plan(self.layer, structure, self._held, form, args, kwargs)
+                structure = build.Structure(self.kind, self._facts.fingerprint, self.attention)
+                plan = build.new_plan(self.layer, structure, self._held, form, args, kwargs)
         finally:
             _tracing.release()
         if isinstance(plan, str):
@@ -194,9 +194,9 @@ class Block:
 
     def ask_again(self, key: bytes) -> None:
         """Forgets why calls of a form were left to the block's own forward."""
-        from octavo.torch.blocks import making
+        from octavo.torch.blocks import build
 
-        making.forget(self.kind, self.reasons.pop(key, ""))
+        build.forget(self.kind, self.reasons.pop(key, ""))
 
     def _leave(self, key: bytes, reason: str) -> Any:
         self.reasons[key] = reason

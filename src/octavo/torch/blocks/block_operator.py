@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from octavo.core.linear import Linear as Kernel
-from octavo.core.sources import Read
+from octavo.core.live_buffers import Read
 from octavo.torch import ops
 from octavo.torch.blocks.compiled import Compiled
 from octavo.torch.blocks.emission import Weights

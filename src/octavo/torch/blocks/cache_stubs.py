@@ -14,8 +14,8 @@ from torch import Tensor
 
 from octavo.torch.blocks.cache_layers import HOME
 from octavo.torch.blocks.caches import Session, is_cache
+from octavo.torch.blocks.layer_index_probe import plain
 from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.place import plain
 
 
 class _Stub:

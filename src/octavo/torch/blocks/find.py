@@ -12,7 +12,7 @@ from octavo.core.attention_type import AttentionType
 from octavo.errors import listed
 from octavo.torch.blocks.activations import feed_forward, feed_forward_type, fuse_activations
 from octavo.torch.blocks.block import run_block
-from octavo.torch.blocks.facts import Facts, note_code
+from octavo.torch.blocks.guard_facts import Facts, note_code
 from octavo.torch.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear

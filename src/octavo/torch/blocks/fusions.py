@@ -11,7 +11,6 @@ from typing import Any
 
 from octavo.torch.blocks.attentions import fuse_attentions
 from octavo.torch.blocks.fused_linears import fuse_linears
-from octavo.torch.blocks.gathered import fuse_gathered
 from octavo.torch.blocks.nodes import (
     Graph,
     Node,
@@ -20,6 +19,7 @@ from octavo.torch.blocks.nodes import (
     is_op,
     unary_of,
 )
+from octavo.torch.blocks.relative_position import fuse_gathered
 
 
 def fuse(graph: Graph) -> None:

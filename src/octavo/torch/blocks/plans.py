@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from octavo.core.live_buffers import Read
 from octavo.core.program import Program
-from octavo.core.sources import Read
 from octavo.torch import ops
 from octavo.torch.blocks.compiled import Compiled
 from octavo.torch.blocks.emission import DTYPES, Emission, Weights

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from octavo.core.padding import Padding
+from octavo.core.masked_rows import Padding
 from octavo.core.progress import Progress, quiet, shown
 from octavo.errors import InputDataError, ModelError, typed
 from octavo.results.accumulate import LayerErrors, Output

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from octavo.checkpoints.packed_int32 import to_compressed
+from octavo.checkpoints.gptq_awq import to_compressed
 from octavo.errors import ModelError
 from octavo.torch.dynamic_type import type_behind
 from octavo.torch.hub.compressed_scheme import NAME, WrittenScheme, written

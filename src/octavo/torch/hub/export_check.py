@@ -12,9 +12,9 @@ import torch
 
 from octavo.core.cpu import saturates
 from octavo.core.kernels import cpu_features
+from octavo.core.masked_rows import Padding, of_tokens
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.core.ort_library import custom_ops_library
-from octavo.core.padding import Padding, of_tokens
 from octavo.errors import ModelError, VerificationError, brief, typed
 from octavo.files.exact_products import DATA_FOLDER, with_exact_products
 from octavo.results.report import Verification

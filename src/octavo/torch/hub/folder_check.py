@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from octavo.core.masked_rows import Padding
 from octavo.core.metrics import Tally
-from octavo.core.padding import Padding
 from octavo.core.progress import Progress
 from octavo.errors import InputDataError, VerificationError, brief
 from octavo.results.report import Verification

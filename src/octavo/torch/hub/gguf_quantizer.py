@@ -15,8 +15,8 @@ import torch
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
 from octavo.errors import OptionError
 from octavo.torch.hub.config import OctavoConfig
-from octavo.torch.hub.foreign import refuse_without_method
 from octavo.torch.hub.gguf_config import complete
+from octavo.torch.hub.other_quantizers import refuse_without_method
 from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
 
 

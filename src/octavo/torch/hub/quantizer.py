@@ -33,15 +33,15 @@ from octavo.torch.hub.folders import (
     file_metadata,
     report_in,
 )
-from octavo.torch.hub.foreign import ask_octavo
 from octavo.torch.hub.gptq_scheme import GptqConfig
 from octavo.torch.hub.guard import GUARD_KEY, guards, pass_over
 from octavo.torch.hub.headers import file_tensors
+from octavo.torch.hub.other_quantizers import ask_octavo
 from octavo.torch.layers.base import REPORT, held_report
 
 if TYPE_CHECKING:
-    from octavo.torch.hub.foreign_folders import ForeignLayers
     from octavo.torch.hub.gguf_layers import GgufLayers
+    from octavo.torch.hub.other_folders import ForeignLayers
     from octavo.torch.hub.streaming import StreamedQuantization
 
 
@@ -79,7 +79,7 @@ class OctavoQuantizer(HfQuantizer):
         if older is not None:
             self.quantization_config = config = config.for_foreign(older)
         if config.foreign is not None:
-            from octavo.torch.hub.foreign_folders import ForeignLayers
+            from octavo.torch.hub.other_folders import ForeignLayers
 
             self._stored = ForeignLayers(model, config.foreign, files)
             forget_tied(model)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from octavo.checkpoints.packed_int32 import from_awq, from_compressed, from_gptq
+from octavo.checkpoints.gptq_awq import from_awq, from_compressed, from_gptq
 from octavo.core.kernels import GroupedWeight, pack
 from octavo.recipe import Scheme, WeightScheme
 from octavo.torch.hub.group_layers import buffers_of, scheme_of

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
 from octavo.recipe import FLOAT, Recipe, Rule
-from octavo.recipe.mix import mixes
+from octavo.recipe.bit_budget import mixes
 from octavo.recipe.weight_losses import weight_losses
 from octavo.results.names import counted_reasons
 from octavo.results.report import Report

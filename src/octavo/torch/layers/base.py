@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from octavo.core.sources import Read
+from octavo.core.live_buffers import Read
 from octavo.errors import ModelError
 from octavo.torch import ops
 from octavo.torch.layers.dequantized import Dequantized

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from octavo.core.sources import Read
+from octavo.core.live_buffers import Read
 from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.inputs import as_leaf, is_proxy, of_each

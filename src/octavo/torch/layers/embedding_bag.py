@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from octavo.core.embedding import MODES
 from octavo.core.embedding import Embedding as Kernel
-from octavo.core.sources import Read
+from octavo.core.live_buffers import Read
 from octavo.errors import OptionError, did_you_mean
 from octavo.recipe import Kind
 from octavo.torch import ops

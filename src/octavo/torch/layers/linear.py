@@ -19,7 +19,7 @@ from octavo.core.kernels import (
 from octavo.core.kernels.packing import checked_group
 from octavo.core.linear import Linear as Kernel
 from octavo.core.linear import call_linear, use_torch
-from octavo.core.sources import Read
+from octavo.core.live_buffers import Read
 from octavo.errors import ModelError
 from octavo.recipe import Kind
 from octavo.torch import ops

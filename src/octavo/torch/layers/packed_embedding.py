@@ -15,7 +15,7 @@ from octavo.core.kernels import (
     packed_bytes,
     unpack,
 )
-from octavo.core.sources import Read
+from octavo.core.live_buffers import Read
 from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.base import QuantizedModule

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from octavo.core.embedding import Embedding as Kernel
 from octavo.core.kernels import aligned
 from octavo.core.kernels.packing import ALIGNMENT
-from octavo.core.sources import Read
+from octavo.core.live_buffers import Read
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import array, float32, optional, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from octavo.core.group_rounding import round_groups
 from octavo.core.kernels import WeightFormat
 from octavo.errors import InputDataError, OctavoError, brief
-from octavo.recipe.mix import WAYS, mixes
+from octavo.recipe.bit_budget import WAYS, mixes
 from octavo.torch.memory import float32
 from octavo.torch.replace.convert import twin
 from octavo.torch.replace.inventory import ModuleLayer, is_transposed

@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from octavo.onnx.from_quantized.blocks import typed_blocks
 from octavo.onnx.from_quantized.context import BYTES, RestoringContext
-from octavo.onnx.from_quantized.moved import move, trace
 from octavo.onnx.from_quantized.quantized_rows import made_by, number, rows_of
+from octavo.onnx.from_quantized.trace_moves import move, trace
 from octavo.onnx.operators.reader import attribute_int, input_at
 
 ONE = ((), (1,))

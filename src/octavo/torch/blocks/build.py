@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from octavo.core.attention_type import AttentionType
 from octavo.torch.blocks.calls import BLOCK, Arguments
 from octavo.torch.blocks.compiled import Compiled, compile_call
+from octavo.torch.blocks.layer_index_probe import places_of, watched
 from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.place import places_of, watched
 from octavo.torch.blocks.plans import Held
+from octavo.torch.blocks.self_check import agrees
 from octavo.torch.blocks.traced_calls import AnyPlan, CachedCall, PlainCall
-from octavo.torch.blocks.trial import agrees
 
 __all__ = ["Held", "Structure", "forget", "new_plan"]
 
