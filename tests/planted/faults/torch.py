@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "sliding-cache-counts-one-key-an-update",
-        "src/octavo/torch/blocks/cache_layers.py",
+        "src/octavo/torch/blocks/cache/cache_layers.py",
         "layer.cumulative_length += added",
         "layer.cumulative_length += 1",
         ("tests/torch/blocks/test_torch_block_cache_kinds.py",),
@@ -82,21 +82,21 @@ FAULTS = (
     ),
     Fault(
         "a-block-trains-if-its-last-constant-does",
-        "src/octavo/torch/blocks/plans.py",
+        "src/octavo/torch/blocks/plan/plans.py",
         "self._read.update(zip(names, tensors, strict=True))",
         "self._read = dict(zip(names, tensors, strict=True))",
         ("tests/torch/blocks/test_torch_block_state.py", "tests/torch/blocks/test_torch_blocks.py"),
     ),
     Fault(
         "plan-that-fills-cross-attention-runs-once-it-is-filled",
-        "src/octavo/torch/blocks/cached_plans.py",
+        "src/octavo/torch/blocks/cache/cached_plans.py",
         "cache.is_updated.get(i) != value for",
         "value and not cache.is_updated.get(i) for",
         ("tests/torch/blocks/test_torch_block_caches.py",),
     ),
     Fault(
         "compiled-block-key-without-formats-of-weights",
-        "src/octavo/torch/blocks/block_operator.py",
+        "src/octavo/torch/blocks/plan/block_operator.py",
         "known = (sizes.code, sizes.inputs, of.linears, list(of.weights.items()), of.kinds)",
         "known = (sizes.code, sizes.inputs, list(of.weights.items()))",
         ("tests/torch/blocks/test_torch_compiled_blocks.py",),

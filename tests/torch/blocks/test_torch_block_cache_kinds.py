@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from octavo.torch.blocks.cached_programs import Split, Whole
+from octavo.torch.blocks.cache.cached_programs import Split, Whole
 from octavo.torch.blocks.calls import BLOCK
 from tests.models import relative
 from tests.torch.blocks.one_call import apart, blocks, near

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from octavo.torch import quantize_dynamic
-from octavo.torch.blocks.cache_memory import ROOM
+from octavo.torch.blocks.cache.cache_memory import ROOM
 from tests.models import transformer
 from tests.torch.blocks.one_call import apart, near, ran
 

@@ -57,7 +57,7 @@ def test_blocks_compute_what_their_forwards_do(name: str, implementation: str) -
 def test_blocks_of_one_structure_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     traced, compile_call = [], build.compile_call
     monkeypatch.setattr(
-        making, "compile_call", lambda *given: traced.append(given) or compile_call(*given)
+        build, "compile_call", lambda *given: traced.append(given) or compile_call(*given)
     )
     model = transformer("LlamaModel", **LARGE, num_hidden_layers=4, intermediate_size=136)
     quantized = quantize_dynamic(model)

@@ -442,7 +442,7 @@ def test_an_attribute_that_changes_before_each_call_ends_the_tracing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, plan = [], build.new_plan
-    monkeypatch.setattr(making, "new_plan", lambda *args: made.append(1) or plan(*args))
+    monkeypatch.setattr(build, "new_plan", lambda *args: made.append(1) or plan(*args))
     block, x = layers(kind(lambda b: b.by_class))[0], torch.randn(2, 5, 32)
     for i in range(30):
         block.by_class = float(i)

@@ -17,9 +17,9 @@ from torch.nn.utils import parametrize
 from octavo.errors import NotTrainableError
 from octavo.recipe import Rule, preset
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.blocks import making as under_test
+from octavo.torch.blocks import build as under_test
 from octavo.torch.blocks.calls import BLOCK
-from octavo.torch.blocks.plans import Plan
+from octavo.torch.blocks.plan.plans import Plan
 from octavo.torch.dynamic_type import has_dynamic_type, type_behind
 from tests.models import Doubled, transformer
 from tests.torch.blocks.one_call import apart, bert, near, own, quantized_bert, tokens

@@ -20,7 +20,7 @@ from octavo.errors import NotTrainableError
 from octavo.recipe import preset
 from octavo.recipe.scheme import in_groups
 from octavo.torch import quantize_dynamic
-from octavo.torch.blocks import block_operator as under_test
+from octavo.torch.blocks.plan import block_operator as under_test
 from tests import models
 from tests.torch.blocks.one_call import quantized_bert, tokens
 

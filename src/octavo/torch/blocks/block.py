@@ -51,7 +51,7 @@ Other threads run their own forwards meanwhile, which may be what the first one 
 def run_block(layer: nn.Module, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The forward of a block: a program where that computes the same, else its type's own."""
     if torch.compiler.is_dynamo_compiling():
-        from octavo.torch.blocks import compiling
+        from octavo.torch.blocks.plan import compiling
 
         return compiling.run(layer, kind, plans_of, args, kwargs)
     if not _making.now:

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from octavo.core.attention_type import AttentionType
 from octavo.torch.blocks.calls import BLOCK, Arguments
-from octavo.torch.blocks.compiled import Compiled, compile_call
-from octavo.torch.blocks.layer_index_probe import places_of, watched
 from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.plans import Held
+from octavo.torch.blocks.plan.compiled import Compiled, compile_call
+from octavo.torch.blocks.plan.plans import Held
 from octavo.torch.blocks.self_check import agrees
+from octavo.torch.blocks.trace.layer_index_probe import places_of, watched
 from octavo.torch.blocks.traced_calls import AnyPlan, CachedCall, PlainCall
 
 __all__ = ["Held", "Structure", "forget", "new_plan"]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from octavo.core.guards import first_broken
 from octavo.torch import ops
 from octavo.torch.blocks.forward_code import Code
-from octavo.torch.blocks.layer_index_probe import PLACES
+from octavo.torch.blocks.trace.layer_index_probe import PLACES
 from octavo.torch.dynamic_type import type_behind
 from octavo.torch.layers.base import QuantizedModule
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from octavo.torch.blocks.sizes import Sizes
+from octavo.torch.blocks.trace.sizes import Sizes
 
 CLOSE = 0.02
 """Of the norm: a wrong formula is off by a tenth and more; an integer that is rounded the other

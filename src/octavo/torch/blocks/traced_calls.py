@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from octavo.torch.blocks.cache_stubs import stub_of
-from octavo.torch.blocks.cached_plans import CachedPlan, made_up
-from octavo.torch.blocks.caches import (
+from octavo.torch.blocks.cache.cache_stubs import stub_of
+from octavo.torch.blocks.cache.cached_plans import CachedPlan, made_up
+from octavo.torch.blocks.cache.call_caches import (
     GivenSession,
     Session,
     Usage,
@@ -19,9 +19,9 @@ from octavo.torch.blocks.caches import (
     is_cache,
     layer_of,
 )
-from octavo.torch.blocks.compiled import Compiled
 from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.plans import Held, Plan
+from octavo.torch.blocks.plan.compiled import Compiled
+from octavo.torch.blocks.plan.plans import Held, Plan
 
 Forward = Callable[[Sequence[Tensor], Sequence[Any]], Any]
 """Calls a block's own forward with tensors and objects in their places."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from octavo.torch.blocks.emission import DTYPES
+from octavo.torch.blocks.emit.emission import DTYPES
 from octavo.torch.blocks.nodes import Node, UnknownStep
-from octavo.torch.blocks.reading import Reading, reads
+from octavo.torch.blocks.trace.reading import Reading, reads
 
 _BOOL = torch.bool
 _UNARY = {

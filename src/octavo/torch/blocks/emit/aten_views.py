@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from octavo.torch.blocks.aten_elements import short_name
-from octavo.torch.blocks.emission import DTYPES
+from octavo.torch.blocks.emit.aten_elements import short_name
+from octavo.torch.blocks.emit.emission import DTYPES
 from octavo.torch.blocks.nodes import Node, UnknownStep
-from octavo.torch.blocks.reading import Reading, reads
+from octavo.torch.blocks.trace.reading import Reading, reads
 
 
 def axis_of(x: Node, axis: int) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from octavo.torch.blocks.cache_layers import Place, kind_of, place_of
-from octavo.torch.blocks.cached_programs import Parts, Split, Whole
-from octavo.torch.blocks.caches import (
+from octavo.torch.blocks.cache.cache_layers import Place, kind_of, place_of
+from octavo.torch.blocks.cache.cached_programs import Parts, Split, Whole
+from octavo.torch.blocks.cache.call_caches import (
     Usage,
     has_layers,
     holder_of,
@@ -22,9 +22,9 @@ from octavo.torch.blocks.caches import (
     length_of,
     returned_by,
 )
-from octavo.torch.blocks.compiled import Compiled
 from octavo.torch.blocks.nodes import Graph, UnknownStep
-from octavo.torch.blocks.plans import Held, Outputs
+from octavo.torch.blocks.plan.compiled import Compiled
+from octavo.torch.blocks.plan.plans import Held, Outputs
 
 _LASTING = "cross_attention_cache"
 """The part of a cache that is written once."""

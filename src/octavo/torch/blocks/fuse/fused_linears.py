@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.torch.blocks.fuse.relative_position import span_linears
 from octavo.torch.blocks.nodes import Graph, Node, binary_of, either_way, is_op
-from octavo.torch.blocks.relative_position import span_linears
 
 ACTIVATIONS = frozenset("relu gelu gelu_tanh silu tanh sigmoid".split())
 """Those that linear layers compute in their pass."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from octavo.torch.blocks.attentions import transposed_rows
+from octavo.torch.blocks.fuse.attentions import transposed_rows
 from octavo.torch.blocks.nodes import Graph, Node, is_op
 
 

@@ -11,7 +11,7 @@ import sympy
 from torch.utils._sympy.printers import PythonPrinter
 
 from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.tracing import Trace
+from octavo.torch.blocks.trace.tracing import Trace
 
 _MANY = 4096
 

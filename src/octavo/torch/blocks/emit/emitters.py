@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.core.program import Normed
-from octavo.torch.blocks.emission import DTYPES, Emission, emits
+from octavo.torch.blocks.emit.emission import DTYPES, Emission, emits
 from octavo.torch.blocks.nodes import Node
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from octavo.torch.blocks.nodes import Graph, Node, UnknownStep
-from octavo.torch.blocks.tracing import Trace
+from octavo.torch.blocks.trace.tracing import Trace
 
 Reader = Callable[..., Any]
 """`reader(reading, fx node, *args, **kwargs)`: the node or nodes of an operator."""

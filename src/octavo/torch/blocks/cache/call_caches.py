@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from octavo.torch import ops
-from octavo.torch.blocks.cache_layers import HOME, LayerKind, kind_of
+from octavo.torch.blocks.cache.cache_layers import HOME, LayerKind, kind_of
 from octavo.torch.blocks.nodes import UnknownStep
 
 

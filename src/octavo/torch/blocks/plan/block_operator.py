@@ -21,11 +21,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from octavo.core.linear import Linear as Kernel
 from octavo.core.live_buffers import Read
 from octavo.torch import ops
-from octavo.torch.blocks.compiled import Compiled
-from octavo.torch.blocks.emission import Weights
+from octavo.torch.blocks.emit.emission import Weights
 from octavo.torch.blocks.nodes import Graph, Node, UnknownStep
-from octavo.torch.blocks.plans import Plan
-from octavo.torch.blocks.reading import Folded, evaluated, names_read
+from octavo.torch.blocks.plan.compiled import Compiled
+from octavo.torch.blocks.plan.plans import Plan
+from octavo.torch.blocks.trace.reading import Folded, evaluated, names_read
 from octavo.torch.layers.linear import kernel
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from octavo.torch.blocks.cache_memory import Shape, fits, room_of
+from octavo.torch.blocks.cache.cache_memory import Shape, fits, room_of
 
 HOME = "transformers.cache_utils"
 

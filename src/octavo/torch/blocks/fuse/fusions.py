@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from octavo.torch.blocks.attentions import fuse_attentions
-from octavo.torch.blocks.fused_linears import fuse_linears
+from octavo.torch.blocks.fuse.attentions import fuse_attentions
+from octavo.torch.blocks.fuse.fused_linears import fuse_linears
+from octavo.torch.blocks.fuse.relative_position import fuse_gathered
 from octavo.torch.blocks.nodes import (
     Graph,
     Node,
@@ -19,7 +20,6 @@ from octavo.torch.blocks.nodes import (
     is_op,
     unary_of,
 )
-from octavo.torch.blocks.relative_position import fuse_gathered
 
 
 def fuse(graph: Graph) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from octavo.core.attention_type import AttentionType
-from octavo.torch.blocks import aten, emitters  # noqa: F401  # register readers and emitters
-from octavo.torch.blocks.fusions import fuse
+from octavo.torch.blocks.emit import aten, emitters  # noqa: F401  # register readers and emitters
+from octavo.torch.blocks.fuse.fusions import fuse
 from octavo.torch.blocks.nodes import Graph, Node
-from octavo.torch.blocks.reading import Reading
-from octavo.torch.blocks.sizes import Sizes
-from octavo.torch.blocks.tracing import trace
+from octavo.torch.blocks.trace.reading import Reading
+from octavo.torch.blocks.trace.sizes import Sizes
+from octavo.torch.blocks.trace.tracing import trace
 
 
 @dataclass

@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 from octavo.core.live_buffers import Read
 from octavo.core.program import Program
 from octavo.torch import ops
-from octavo.torch.blocks.compiled import Compiled
-from octavo.torch.blocks.emission import DTYPES, Emission, Weights
+from octavo.torch.blocks.emit.emission import DTYPES, Emission, Weights
 from octavo.torch.blocks.nodes import Graph, Node, UnknownStep
-from octavo.torch.blocks.reading import evaluated, names_read
+from octavo.torch.blocks.plan.compiled import Compiled
+from octavo.torch.blocks.trace.reading import evaluated, names_read
 from octavo.torch.layers.linear import QuantizedLinear
 
 

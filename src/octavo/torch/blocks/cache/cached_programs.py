@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from octavo.core.program import Program
-from octavo.torch.blocks.emission import Emission
+from octavo.torch.blocks.emit.emission import Emission
 from octavo.torch.blocks.nodes import Graph, Node
-from octavo.torch.blocks.plans import Held, used_inputs
+from octavo.torch.blocks.plan.plans import Held, used_inputs
 
 _VIEWS = ("reshape", "permute", "slice", "unsqueeze", "squeeze", "expand")
 

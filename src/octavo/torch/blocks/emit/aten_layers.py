@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from octavo.core.kernels import WeightFormat
-from octavo.torch.blocks.aten_elements import binary
-from octavo.torch.blocks.aten_views import axis_of
+from octavo.torch.blocks.emit.aten_elements import binary
+from octavo.torch.blocks.emit.aten_views import axis_of
 from octavo.torch.blocks.nodes import Node, UnknownStep
-from octavo.torch.blocks.reading import Reading, reads
+from octavo.torch.blocks.trace.reading import Reading, reads
 
 # --- rows ---
 

@@ -19,9 +19,9 @@ from torch._guards import tracing
 from torch._subclasses.fake_tensor import FakeTensor
 
 from octavo.core.guards import call_form
-from octavo.torch.blocks.block_operator import block, describe
 from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.plans import Plan
+from octavo.torch.blocks.plan.block_operator import block, describe
+from octavo.torch.blocks.plan.plans import Plan
 
 _log = logging.getLogger("octavo.torch.blocks")
 

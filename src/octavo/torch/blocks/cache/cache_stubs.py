@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from octavo.torch.blocks.cache_layers import HOME
-from octavo.torch.blocks.caches import Session, is_cache
-from octavo.torch.blocks.layer_index_probe import plain
+from octavo.torch.blocks.cache.cache_layers import HOME
+from octavo.torch.blocks.cache.call_caches import Session, is_cache
 from octavo.torch.blocks.nodes import UnknownStep
+from octavo.torch.blocks.trace.layer_index_probe import plain
 
 
 class _Stub:

@@ -1,0 +1,1 @@
+"""Operators of a trace as steps of a program."""

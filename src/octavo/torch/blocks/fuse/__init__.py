@@ -1,0 +1,1 @@
+"""Steps that become one: attention, linear layers, activations beside them."""

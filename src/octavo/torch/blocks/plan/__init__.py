@@ -1,0 +1,1 @@
+"""Programs for a call: compiled, planned for sizes, run."""

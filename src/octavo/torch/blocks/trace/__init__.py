@@ -1,0 +1,1 @@
+"""A call of a block, traced, and what its values are."""
