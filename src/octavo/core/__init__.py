@@ -1,1 +1,1 @@
-"""Numbers: storage types, scales and zero points, observers, kernels. Knows no model format."""
+"""Numbers: storage types, scales and zero points, histograms, kernels. Knows no model format."""

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.histogram import HistogramObserver
 from octavo.core.kernels import QuantizedWeight, quantize_weight
 from octavo.core.kernels.weight import quantize_affine_as_onnxruntime
-from octavo.core.observers import HistogramObserver
 from octavo.core.qparams import Grid
 from octavo.core.stored_integers import one_if_equal
 from octavo.graph.context import Store

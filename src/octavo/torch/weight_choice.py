@@ -268,7 +268,7 @@ def _activation(
 
 
 def _histogram_range(weight: Float32) -> tuple[Float32, Float32]:
-    from octavo.core.observers import HistogramObserver
+    from octavo.core.histogram import HistogramObserver
 
     observer = HistogramObserver()
     observer.observe(weight)

@@ -5,10 +5,10 @@ from tests.planted.fault import Fault
 FAULTS = (
     Fault(
         "range-of-a-histogram-ends-a-bin-early",
-        "src/octavo/core/observers.py",
+        "src/octavo/core/histogram.py",
         "lo + width * kind(end + 1)",
         "lo + width * kind(end)",
-        ("tests/core/test_observers.py",),
+        ("tests/core/test_histogram.py",),
     ),
     Fault(
         "gru-state-bias-of-n-skips-the-reset-gate",

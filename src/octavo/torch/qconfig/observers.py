@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from octavo.core import observers as core
+from octavo.core import histogram as core
 from octavo.errors import OptionError, did_you_mean
 from octavo.torch.qconfig.observer_base import (
     EPS,

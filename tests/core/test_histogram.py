@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from octavo.core.observers import (
+from octavo.core.histogram import (
     HistogramObserver,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
