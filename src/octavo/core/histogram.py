@@ -1,146 +1,21 @@
-"""Observers: from data to a (min, max) range, and from that to scales and zero points.
+"""A histogram of data, and the (min, max) range that a quantizer should cover of it.
 
-They behave as the observers of the same names in `torch.ao.quantization.observer` (2.13), over
-NumPy arrays: `range()` gives the same float32 numbers as `min_val` and `max_val` there.
+Both behave as `torch.ao.quantization.observer.HistogramObserver` (2.13), over NumPy arrays.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.qparams import Float32, Grid, QParams, qparams_from_range
+from octavo.core.qparams import Float32
 
 Float64 = npt.NDArray[np.float64]
 
 
-class Observer(ABC):
-    """Watches arrays through `observe`, then tells the range that a quantizer should cover.
-
-    `axis` is the channel axis, None for one range over the whole tensor.
-    """
-
-    axis: int | None = None
-
-    @abstractmethod
-    def observe(self, x: npt.NDArray[Any]) -> None:
-        """Takes note of `x`, of any shape and real dtype (seen as float32).
-
-        An empty array changes nothing. Raises ValueError on NaN or infinity.
-        """
-
-    @abstractmethod
-    def range(self) -> tuple[Float32, Float32]:
-        """(lo, hi), float32 [channels] each; ValueError where nothing was observed."""
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Forgets all that was observed."""
-
-    def qparams(self, grid: Grid) -> QParams:
-        """Scale and zero point of `range()` on `grid`."""
-        return qparams_from_range(*self.range(), grid, self.axis)
-
-
-class _RunningRange(Observer):
-    """Keeps one (lo, hi) a channel; how a new one is merged is the subclass's `_merge`."""
-
-    def __init__(self, axis: int | None) -> None:
-        if axis is not None and axis < 0:
-            raise ValueError(f"axis {axis} must be counted from the front: 0 or more")
-        self.axis = axis
-        self._range: tuple[Float32, Float32] | None = None
-
-    def observe(self, x: npt.NDArray[Any]) -> None:
-        data = _as_float32(x, self.axis)
-        if data.size == 0:
-            return
-        others = tuple(i for i in range(data.ndim) if i != self.axis)
-        new = (np.atleast_1d(data.min(axis=others)), np.atleast_1d(data.max(axis=others)))
-        if self._range is None:
-            self._range = new
-            return
-        if new[0].shape != self._range[0].shape:
-            raise ValueError(
-                f"{type(self).__name__} saw {self._range[0].size} channels along axis {self.axis} "
-                f"before, now {new[0].size}; call reset() between tensors of different width"
-            )
-        self._range = self._merge(self._range, new)
-
-    def range(self) -> tuple[Float32, Float32]:
-        if self._range is None:
-            raise _nothing_observed(self)
-        return self._range[0].copy(), self._range[1].copy()
-
-    def reset(self) -> None:
-        self._range = None
-
-    @abstractmethod
-    def _merge(
-        self, old: tuple[Float32, Float32], new: tuple[Float32, Float32]
-    ) -> tuple[Float32, Float32]: ...
-
-
-class _MinMax(_RunningRange):
-    def _merge(
-        self, old: tuple[Float32, Float32], new: tuple[Float32, Float32]
-    ) -> tuple[Float32, Float32]:
-        return np.minimum(old[0], new[0]), np.maximum(old[1], new[1])
-
-
-class _MovingAverage(_RunningRange):
-    def __init__(self, axis: int | None, averaging_constant: float) -> None:
-        super().__init__(axis)
-        if not 0 < averaging_constant <= 1:
-            raise ValueError(f"averaging_constant {averaging_constant} is not above 0, at most 1")
-        self.averaging_constant = averaging_constant
-
-    def _merge(
-        self, old: tuple[Float32, Float32], new: tuple[Float32, Float32]
-    ) -> tuple[Float32, Float32]:
-        c = np.float32(self.averaging_constant)
-        with np.errstate(over="ignore"):
-            lo, hi = (a + c * (b - a) for a, b in zip(old, new, strict=True))
-        if not (np.isfinite(lo).all() and np.isfinite(hi).all()):
-            raise ValueError("the moving average of the ranges does not fit into float32")
-        return lo, hi
-
-
-class MinMaxObserver(_MinMax):
-    """The least and the greatest value seen, over whole tensors."""
-
-    def __init__(self) -> None:
-        super().__init__(axis=None)
-
-
-class PerChannelMinMaxObserver(_MinMax):
-    """The least and the greatest value seen, for each index of `axis`."""
-
-    def __init__(self, axis: int = 0) -> None:
-        super().__init__(axis)
-
-
-class MovingAverageMinMaxObserver(_MovingAverage):
-    """`lo += averaging_constant * (min(x) - lo)` and likewise `hi`, over whole tensors.
-
-    The first tensor sets the range.
-    """
-
-    def __init__(self, averaging_constant: float = 0.01) -> None:
-        super().__init__(None, averaging_constant)
-
-
-class MovingAveragePerChannelMinMaxObserver(_MovingAverage):
-    """As MovingAverageMinMaxObserver, for each index of `axis`."""
-
-    def __init__(self, axis: int = 0, averaging_constant: float = 0.01) -> None:
-        super().__init__(axis, averaging_constant)
-
-
-class HistogramObserver(Observer):
+class HistogramObserver:
     """The range that gives the least squared error when a histogram of all data is quantized.
 
     The search starts from all bins and gives up the ends step by step, the end that loses fewer
@@ -152,10 +27,9 @@ class HistogramObserver(Observer):
     _STEP = 1e-5  # the share of all values that one step of the search gives up
 
     def __init__(self, bins: int = 2048) -> None:
-        if bins < 2:
-            raise ValueError(f"bins {bins} must be at least 2")
         self.bins = bins
-        self.reset()
+        self._lo, self._hi = np.float32(np.inf), np.float32(-np.inf)
+        self._counts: Float64 = np.zeros(bins)
 
     @classmethod
     def of(cls, lo: float, hi: float, counts: Float64) -> HistogramObserver:
@@ -173,14 +47,13 @@ class HistogramObserver(Observer):
         """How many values lie in each bin, [bins]; shares, since wider bins were filled."""
         return self._counts
 
-    def reset(self) -> None:
-        """Empties the histogram."""
-        self._lo, self._hi = np.float32(np.inf), np.float32(-np.inf)
-        self._counts: Float64 = np.zeros(self.bins)
-
     def observe(self, x: npt.NDArray[Any]) -> None:
-        """Counts the values of `x`, over a wider range where they need it."""
-        data = _as_float32(x, None)
+        """Counts the values of `x`, over a wider range where they need it.
+
+        `x` has any shape and real dtype, and an empty one changes nothing. Raises ValueError on NaN
+        or infinity.
+        """
+        data = finite_float32(x)
         if data.size == 0:
             return
         lo, hi = min(data.min(), self._lo), max(data.max(), self._hi)
@@ -190,9 +63,12 @@ class HistogramObserver(Observer):
         self._counts += _histogram(data, self.bins, lo, hi)
 
     def range(self) -> tuple[Float32, Float32]:
-        """The range with the least squared error that the search finds, float32 [1] each."""
+        """Return the range with the least squared error that the search finds, float32 [1] each.
+
+        Raises ValueError where nothing was observed.
+        """
         if self._lo > self._hi:
-            raise _nothing_observed(self)
+            raise ValueError("HistogramObserver has observed nothing yet; call observe(x) first")
         start, end = (0, self.bins - 1) if self._lo == self._hi else self._search()
         # float32 as in torch.ao, but where `lo + width * bins` could overflow on the way.
         kind = np.float32 if max(-self._lo, self._hi) < 1e38 else np.float64
@@ -245,37 +121,15 @@ class HistogramObserver(Observer):
         return start, end
 
 
-class PlaceholderObserver(Observer):
-    """Stands where nothing needs observing: float16, or activations quantized at run time."""
-
-    def observe(self, x: npt.NDArray[Any]) -> None:
-        """Looks at nothing, so that anything goes."""
-
-    def reset(self) -> None:
-        """There is nothing to forget."""
-
-    def range(self) -> tuple[Float32, Float32]:
-        """Always a ValueError."""
-        raise ValueError(
-            "PlaceholderObserver observes nothing: the tensor is float, or its range is found at "
-            "run time; use MinMaxObserver to get a range and qparams"
-        )
-
-
-def _as_float32(x: npt.NDArray[Any], axis: int | None) -> Float32:
+def finite_float32(x: npt.ArrayLike) -> Float32:
+    """Return `x` as float32. Raises ValueError on NaN and infinity, and names the first."""
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
         data = np.asarray(x).astype(np.float32, copy=False)
-    if axis is not None and axis >= data.ndim:
-        raise ValueError(f"axis {axis} is not in 0..{data.ndim - 1} of shape {data.shape}")
     finite = np.isfinite(data)
     if not finite.all():
         first = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ValueError(f"cannot observe NaN or infinity: {data[first]} at index {first}")
     return data
-
-
-def _nothing_observed(observer: Observer) -> ValueError:
-    return ValueError(f"{type(observer).__name__} has observed nothing yet; call observe(x) first")
 
 
 def _histogram(x: npt.NDArray[Any], bins: int, lo: np.float32, hi: np.float32) -> Float64:

@@ -313,9 +313,9 @@ def test_what_cannot_be_observed(kind: type) -> None:
     observer = kind()
     with pytest.raises(ValueError, match=f"{kind.__name__} has observed nothing yet; call it"):
         observer.calculate_qparams()
-    for value in (math.nan, math.inf, -math.inf):
-        with pytest.raises(ValueError, match="cannot observe NaN or infinity"):
-            observer(torch.tensor([[1.0, value]]))
+    for value in (math.nan, math.inf, -math.inf, 1e300):  # the last is infinite in float32
+        with pytest.raises(ValueError, match=r"cannot observe NaN or infinity: .* at index"):
+            observer(torch.tensor([[1.0, value]], dtype=torch.float64))
     with pytest.raises(ValueError, match="has observed nothing"):
         observer.calculate_qparams()
 
@@ -328,6 +328,18 @@ def test_channel_axes() -> None:
         watched(PerChannelMinMaxObserver(ch_axis=4), [w])
     with pytest.raises(ValueError, match="saw 3 channels along axis -1 before, now 2; call reset_"):
         watched(last, [w[..., :2]])
+
+
+def test_moving_averages_follow_their_constant() -> None:
+    def ends(constant: float, *arrays: list[float]) -> tuple[float, float]:
+        observer = MovingAverageMinMaxObserver(constant)
+        watched(observer, [np.array(array, np.float32) for array in arrays])
+        return observer.min_val.item(), observer.max_val.item()
+
+    assert ends(0.5, [0, 8], [-4, 4]) == (-2, 6)
+    assert ends(1.0, [0, 8], [-4, 4]) == (-4, 4)
+    with pytest.raises(ValueError, match="does not fit into float32"):
+        ends(0.5, [-2, 6], [3e38, 3e38], [-3e38, -3e38])
 
 
 def test_a_placeholder_looks_at_nothing() -> None:

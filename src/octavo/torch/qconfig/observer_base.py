@@ -109,14 +109,14 @@ class UniformObserver(ObserverBase):
 
     def __init__(
         self,
-        dtype: Any,
-        qscheme: Any,
-        reduce_range: bool,
-        quant_min: int | None,
-        quant_max: int | None,
-        factory_kwargs: dict[str, Any] | None,
-        eps: float,
-        is_dynamic: bool,
+        dtype: Any = "uint8",
+        qscheme: Any = "per_tensor_affine",
+        reduce_range: bool = False,
+        quant_min: int | None = None,
+        quant_max: int | None = None,
+        factory_kwargs: dict[str, Any] | None = None,
+        eps: float = EPS,
+        is_dynamic: bool = False,
     ) -> None:
         self._dtype_name = self._one_of("dtype", dtype, tuple(RANGES))
         self._scheme = self._one_of("qscheme", qscheme, self._schemes)
@@ -131,6 +131,7 @@ class UniformObserver(ObserverBase):
             raise self._error(f"eps {eps} must be 0 or more, and finite")
         self._device = self._device_of(factory_kwargs or {})
         self.register_buffer("eps", torch.tensor([eps], dtype=torch.float32, device=self._device))
+        self.reset_min_max_vals()
 
     def calculate_qparams(self) -> tuple[Any, Any]:
         """(scale, zero_point): float32 [channels], and int32 or int64 [channels].
@@ -238,12 +239,6 @@ class UniformObserver(ObserverBase):
                 "is_dynamic=True needs an observer that keeps nothing: MinMaxObserver, "
                 "MovingAverageMinMaxObserver with averaging_constant=1, or PlaceholderObserver"
             )
-
-    def _check(self, make: Callable[[], object]) -> None:
-        try:
-            make()
-        except ValueError as error:
-            raise self._error(str(error)) from None
 
     def _error(self, text: str) -> OptionError:
         return OptionError(f"{type(self).__name__}: {text}")

@@ -12,13 +12,13 @@ its bins of torch.ao's. What they do otherwise:
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 import torch
 
-from octavo.core import histogram as core
+from octavo.core.histogram import HistogramObserver as Histogram
+from octavo.core.histogram import finite_float32
 from octavo.errors import OptionError, did_you_mean
 from octavo.torch.qconfig.observer_base import (
     EPS,
@@ -33,11 +33,7 @@ from octavo.torch.qconfig.observer_base import (
 
 
 class _RunningRangeObserver(UniformObserver):
-    """Observers whose whole state is `min_val` and `max_val`; `octavo.core` does the arithmetic."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.reset_min_max_vals()
+    """Observers whose whole state is `min_val` and `max_val`."""
 
     def forward(self, x: Any) -> Any:
         """Takes note of `x`, any shape and real dtype, and gives it back.
@@ -46,48 +42,44 @@ class _RunningRangeObserver(UniformObserver):
         """
         if x.numel() == 0:
             return x
-        observer = self._fresh()
-        data = self._arranged(as_float32(x))
+        data = finite_float32(self._arranged(as_float32(x)))
+        axis = 1 if self._schemes is PER_CHANNEL else None
+        found = data.min(axis), data.max(axis)
         if self._has_seen():  # what an observer sees first becomes its range as it is
-            observer.observe(np.stack(self._range(), axis=-1))
-        observer.observe(data)
-        lo, hi = (torch.from_numpy(bound) for bound in observer.range())
-        shape = lo.shape if self._schemes is PER_CHANNEL else ()
-        self.min_val = lo.reshape(shape).to(self.min_val.device)
-        self.max_val = hi.reshape(shape).to(self.max_val.device)
+            found = self._merged(finite_float32(self._range()), found)
+        device = self.min_val.device
+        self.min_val, self.max_val = (torch.from_numpy(np.array(e)).to(device) for e in found)
         return x
-
-    @abstractmethod
-    def _fresh(self) -> core.Observer:
-        """An observer that has seen nothing, of tensors as `_arranged` gives them."""
 
     def _arranged(self, data: Float32) -> Float32:
         return data
+
+    def _merged(self, old: Float32, new: tuple[Any, Any]) -> tuple[Any, Any]:
+        return np.minimum(old[0], new[0]), np.maximum(old[1], new[1])
+
+
+class _MovingAverage(_RunningRangeObserver):
+    averaging_constant: float
+
+    def _average_with(self, constant: float) -> None:
+        if not 0 < constant <= 1:
+            raise self._error(f"averaging_constant {constant} is not above 0, at most 1")
+        self.averaging_constant = constant
+
+    def _merged(self, old: Float32, new: tuple[Any, Any]) -> tuple[Any, Any]:
+        c = np.float32(self.averaging_constant)
+        with np.errstate(over="ignore"):
+            lo, hi = (a + c * (b - a) for a, b in zip(old, new, strict=True))
+        if not (np.isfinite(lo).all() and np.isfinite(hi).all()):
+            raise ValueError("the moving average of the ranges does not fit into float32")
+        return lo, hi
 
 
 class MinMaxObserver(_RunningRangeObserver):
     """The least and the greatest value seen, over whole tensors."""
 
-    def __init__(
-        self,
-        dtype: Any = "uint8",
-        qscheme: Any = "per_tensor_affine",
-        reduce_range: bool = False,
-        quant_min: int | None = None,
-        quant_max: int | None = None,
-        factory_kwargs: dict[str, Any] | None = None,
-        eps: float = EPS,
-        is_dynamic: bool = False,
-    ) -> None:
-        super().__init__(
-            dtype, qscheme, reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic
-        )
 
-    def _fresh(self) -> core.Observer:
-        return core.MinMaxObserver()
-
-
-class MovingAverageMinMaxObserver(MinMaxObserver):
+class MovingAverageMinMaxObserver(_MovingAverage, MinMaxObserver):
     """`min_val += averaging_constant * (min(x) - min_val)`, likewise `max_val`.
 
     The first tensor sets the range.
@@ -108,12 +100,8 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
         super().__init__(
             dtype, qscheme, reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic
         )
-        self.averaging_constant = averaging_constant
-        self._check(self._fresh)
+        self._average_with(averaging_constant)
         self._refuse_dynamic(is_dynamic and averaging_constant != 1)
-
-    def _fresh(self) -> core.Observer:
-        return core.MovingAverageMinMaxObserver(self.averaging_constant)
 
 
 class PerChannelMinMaxObserver(_RunningRangeObserver):
@@ -139,9 +127,6 @@ class PerChannelMinMaxObserver(_RunningRangeObserver):
         self.ch_axis = ch_axis
         self._refuse_dynamic(is_dynamic)
 
-    def _fresh(self) -> core.Observer:
-        return core.PerChannelMinMaxObserver(axis=0)
-
     def _arranged(self, data: Float32) -> Float32:
         """[channels, all else]."""
         name = type(self).__name__
@@ -156,7 +141,7 @@ class PerChannelMinMaxObserver(_RunningRangeObserver):
         return rows.reshape(len(rows), -1)
 
 
-class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
+class MovingAveragePerChannelMinMaxObserver(_MovingAverage, PerChannelMinMaxObserver):
     """As MovingAverageMinMaxObserver, for each index of `ch_axis`."""
 
     def __init__(
@@ -183,11 +168,7 @@ class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
             eps,
             is_dynamic,
         )
-        self.averaging_constant = averaging_constant
-        self._check(self._fresh)
-
-    def _fresh(self) -> core.Observer:
-        return core.MovingAveragePerChannelMinMaxObserver(0, self.averaging_constant)
+        self._average_with(averaging_constant)
 
 
 class HistogramObserver(UniformObserver):
@@ -211,12 +192,13 @@ class HistogramObserver(UniformObserver):
         eps: float = EPS,
         is_dynamic: bool = False,
     ) -> None:
+        if bins < 2:
+            raise self._error(f"bins {bins} must be at least 2")
+        self.bins = bins
         super().__init__(
             dtype, qscheme, reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic
         )
         self._refuse_dynamic(is_dynamic)
-        self.bins = bins
-        self._check(self.reset_min_max_vals)
 
     def forward(self, x: Any) -> Any:
         """Counts the values of `x`, and gives it back. Raises ValueError on NaN or infinity."""
@@ -232,13 +214,13 @@ class HistogramObserver(UniformObserver):
     def reset_min_max_vals(self) -> None:
         """Forgets all that was observed."""
         super().reset_min_max_vals()
-        counts = torch.from_numpy(core.HistogramObserver(self.bins).counts)
+        counts = torch.from_numpy(Histogram(self.bins).counts)
         self.register_buffer("histogram", counts.to(self._device))
 
-    def _observer(self) -> core.HistogramObserver:
+    def _observer(self) -> Histogram:
         """What has seen the same data."""
         counts = self.histogram.to("cpu", torch.float64).numpy()
-        return core.HistogramObserver.of(float(self.min_val), float(self.max_val), counts)
+        return Histogram.of(float(self.min_val), float(self.max_val), counts)
 
     def _range(self) -> tuple[Float32, Float32]:
         super()._range()
