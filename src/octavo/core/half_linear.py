@@ -7,7 +7,6 @@ the other rows are. Half the memory of a float32 layer, and its accuracy but for
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,35 +14,23 @@ import numpy.typing as npt
 
 from octavo import _native
 from octavo.core.kernels.activation import Activation
-from octavo.core.kernels.buffers import (
-    FLOATS,
-    FloatType,
-    array_of,
-    new_like,
-    output_apart,
-    residual_rows,
-    rows_of,
-)
-from octavo.core.kernels.machine import checked_threads
-from octavo.core.kernels.packing import ALIGNMENT, Float32, aligned
+from octavo.core.kernels.buffers import FLOATS, FloatType, array_of
+from octavo.core.kernels.packing import Float32, aligned, expect_packed
+from octavo.core.linear import LinearLayer
 from octavo.errors import did_you_mean
 
 Bits = npt.NDArray[np.uint16]
 
 
-class HalfLinear:
+class HalfLinear(LinearLayer):
     """One layer: weights [n, k] of 16 bits, bias float32 [n] or None, activation.
 
     Made by `from_float`, or around weights that are packed already: `packed` uint16, contiguous and
     64-byte aligned, blocks `[ceil(n/16)][k][16]` of `dtype`'s bits, zero padded; they are referred
-    to, not copied. Raises TypeError or ValueError, which name the argument. Nothing changes a layer
-    afterwards, and any number of threads may call it at once.
+    to, not copied. Raises TypeError or ValueError, which name the argument.
     """
 
-    __slots__ = ("_native", "activation", "bias", "dtype", "k", "n", "packed", "run")
-
-    run: Callable[..., None]
-    """The layer over addresses, as `octavo.core.linear.Linear.run`, with the same arguments."""
+    __slots__ = ("dtype", "packed")
 
     def __init__(
         self,
@@ -55,11 +42,8 @@ class HalfLinear:
         activation: str | Activation = "none",
     ) -> None:
         kind = _half(dtype)
-        _check_packed(packed, n, k)
-        self.packed = packed
-        self.n = n
-        self.k = k
-        self.dtype = dtype
+        expect_packed(packed, np.uint16, half_packed_size(n, k))
+        self.packed, self.n, self.k, self.dtype = packed, n, k, dtype
         self.bias = None if bias is None else array_of(bias, "bias", np.float32, (n,))
         self.activation = Activation.parse(activation)
         self._native = _native.HalfLinear(packed, kind, n, k, self.bias, self.activation.code)
@@ -105,34 +89,6 @@ class HalfLinear:
             f"activation={self.activation.value})"
         )
 
-    def __call__(self, x: Any, residual: Any = None, out: Any = None, threads: int = 0) -> Any:
-        """The layer's outputs [..., N] for `x` [..., K], in its dtype and kind of array.
-
-        `x` is float32, float16 or bfloat16; `residual` [..., N] of its dtype is added last. `out`
-        is written and returned where it is given: it may be `residual`, but has nothing in common
-        with `x`. `threads` 0 means `num_threads()`. Raises TypeError or
-        ValueError, which name the argument, before anything is written.
-        """
-        checked_threads(threads)
-        rows = rows_of(x, "x", self.k)
-        shape = (*rows.shape[:-1], self.n)
-        if out is None:
-            out = new_like(x, shape, rows.dtype)
-        to = output_apart(out, "out", shape, rows)
-        add = residual_rows(residual, shape, to)
-        self.run(
-            rows.address,
-            rows.rows,
-            rows.stride,
-            to.address,
-            to.stride,
-            rows.dtype,
-            add.address,
-            add.stride,
-            threads,
-        )
-        return out
-
 
 def half_packed_size(n: int, k: int) -> int:
     """Numbers of 16 bits of a packed weight [n, k]."""
@@ -147,22 +103,6 @@ def _half(dtype: str) -> FloatType:
         known = did_you_mean(str(dtype), ["float16", "bfloat16"])
         raise ValueError(f"dtype: {dtype!r} is not a type of 16 bits.{known}")
     return kind
-
-
-def _check_packed(packed: Bits, n: int, k: int) -> None:
-    size = half_packed_size(n, k)
-    if not isinstance(packed, np.ndarray) or packed.dtype != np.uint16:
-        found = getattr(packed, "dtype", type(packed).__name__)
-        raise TypeError(f"packed: needs a NumPy array of uint16, not {found}")
-    if packed.shape != (size,) or not packed.flags.c_contiguous:
-        raise ValueError(
-            f"packed: shape {packed.shape}, strides {packed.strides}; needs contiguous ({size},)"
-        )
-    if size and packed.ctypes.data % ALIGNMENT:
-        raise ValueError(
-            f"packed: begins {packed.ctypes.data % ALIGNMENT} bytes behind a multiple of "
-            f"{ALIGNMENT}; map it from such an offset, or copy it into aligned(...)"
-        )
 
 
 def _check_finite(values: Float32, bits: Bits, kind: FloatType) -> None:

@@ -45,16 +45,18 @@ make them. For octavo.torch, which says with `use_torch` what to look at."""
 use_torch = _native.use_torch
 
 
-class Linear:
-    """One layer: packed weights [n, k], bias float32 [n] or None, activation.
+class LinearLayer:
+    """What linear layers share, however they store their weights [n, k]: a call.
 
-    Made by `from_float` or `from_packed`; nothing changes it afterwards, and any number of threads
-    may call it at once. (A front end whose vectors change has it `live`: scales and bias are then
-    read where they lie in each call, for numbers of outputs that `reads_live`.)
+    Nothing changes a layer once it is made, and any number of threads may call it at once.
     """
 
-    __slots__ = ("_native", "activation", "bias", "run", "weight")
+    __slots__ = ("_native", "activation", "bias", "k", "n", "run")
 
+    n: int
+    """Outputs."""
+    k: int
+    """Inputs."""
     run: Callable[..., None]
     """The layer over addresses, for front ends: no checks, nothing allocated, no Python in between.
 
@@ -63,6 +65,44 @@ class Linear:
     row, `dtype` is that of all three (0 float32, 1 float16, 2 bfloat16: `FloatType`), `threads` 0
     means `num_threads()`. The caller keeps the memory alive and `out` apart from `x`.
     """
+
+    def __call__(self, x: Any, residual: Any = None, out: Any = None, threads: int = 0) -> Any:
+        """The layer's outputs [..., N] for `x` [..., K], in its dtype and kind of array.
+
+        `x` is float32, float16 or bfloat16; `residual` [..., N] of its dtype is added last. `out`
+        is written and returned where it is given: it may be `residual`, but has nothing in common
+        with `x`. `threads` 0 means `num_threads()`. Raises TypeError or ValueError, which name the
+        argument, before anything is written.
+        """
+        checked_threads(threads)
+        rows = rows_of(x, "x", self.k)
+        shape = (*rows.shape[:-1], self.n)
+        if out is None:
+            out = new_like(x, shape, rows.dtype)
+        to = output_apart(out, "out", shape, rows)
+        add = residual_rows(residual, shape, to)
+        self.run(
+            rows.address,
+            rows.rows,
+            rows.stride,
+            to.address,
+            to.stride,
+            rows.dtype,
+            add.address,
+            add.stride,
+            threads,
+        )
+        return out
+
+
+class Linear(LinearLayer):
+    """One layer: packed weights [n, k], bias float32 [n] or None, activation.
+
+    Made by `from_float` or `from_packed`. A front end whose vectors change has it `live`: scales
+    and bias are then read where they lie in each call, for numbers of outputs that `reads_live`.
+    """
+
+    __slots__ = ("weight",)
 
     def __init__(
         self,
@@ -74,7 +114,7 @@ class Linear:
     ) -> None:
         if bias is not None:
             expect_array(bias, "bias", np.float32, (weight.n,))
-        self.weight = weight
+        self.weight, self.n, self.k = weight, weight.n, weight.k
         self.bias = bias
         self.activation = Activation.parse(activation)
         self._native = _native.Linear(
@@ -144,50 +184,12 @@ class Linear:
         values = None if bias is None else array_of(bias, "bias", np.float32, (weight.n,))
         return cls(weight, values, activation)
 
-    @property
-    def n(self) -> int:
-        """Outputs."""
-        return self.weight.n
-
-    @property
-    def k(self) -> int:
-        """Inputs."""
-        return self.weight.k
-
     def __repr__(self) -> str:
         kind = "int8" if self.weight.zero_point is None else "int8 affine"
         return (
             f"Linear({self.k} -> {self.n}, {kind}, group={self.weight.group}, "
             f"bias={self.bias is not None}, activation={self.activation.value})"
         )
-
-    def __call__(self, x: Any, residual: Any = None, out: Any = None, threads: int = 0) -> Any:
-        """The layer's outputs [..., N] for `x` [..., K], in its dtype and kind of array.
-
-        `x` is float32, float16 or bfloat16; `residual` [..., N] of its dtype is added last. `out`
-        is written and returned where it is given: it may be `residual`, but has nothing in common
-        with `x`. `threads` 0 means `num_threads()`. Raises TypeError or ValueError, which name the
-        argument, before anything is written.
-        """
-        checked_threads(threads)
-        rows = rows_of(x, "x", self.k)
-        shape = (*rows.shape[:-1], self.n)
-        if out is None:
-            out = new_like(x, shape, rows.dtype)
-        to = output_apart(out, "out", shape, rows)
-        add = residual_rows(residual, shape, to)
-        self.run(
-            rows.address,
-            rows.rows,
-            rows.stride,
-            to.address,
-            to.stride,
-            rows.dtype,
-            add.address,
-            add.stride,
-            threads,
-        )
-        return out
 
     def quantized(
         self,

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from octavo.core.half_linear import HalfLinear
 from octavo.core.kernels import GroupedWeight
 from octavo.core.metrics import sqnr_db
 from octavo.torch.memory import float32, tensor_of
-from octavo.torch.weight_choice import Float32, Integers, WeightChoice, rounded
+from octavo.torch.weight_choice import HALVES, Float32, Integers, WeightChoice, rounded
 
 Buffers = dict[str, Tensor | None]
 
@@ -116,10 +117,13 @@ class Quantizer:
     ) -> Buffers:
         """Buffers `packed`, `scale` and `zero_point` of a linear weight; shared if it is.
 
-        `as_rows` makes it [n, k]. Zero points of groups are packed along with their integers.
+        `as_rows` makes it [n, k]. Zero points of groups are packed along with their integers, and
+        of 16 bits there is `packed` alone.
         """
 
         def make() -> Buffers:
+            if choice.storage in HALVES:
+                return {"packed": self._halves(choice.storage, as_rows(weight), name)}
             if choice.format.group:
                 weights = self.groups(choice, as_rows(weight), name)
                 scale = tensor_of(weights.channel_scale)
@@ -136,6 +140,15 @@ class Quantizer:
             }
 
         return self.once(choice, weight, name, f"packed, {as_rows.__qualname__}", make)
+
+    def _halves(self, dtype: str, rows: Tensor, name: str) -> Tensor:
+        values = float32(rows)
+        try:
+            made = HalfLinear.from_float(values, None, dtype)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        self.count_rounded(name, torch.from_numpy(values), torch.from_numpy(made.weights()))
+        return torch.from_numpy(made.packed).view(getattr(torch, dtype))
 
     def packs(self, weight: Tensor, choice: WeightChoice) -> bool:
         """Whether a linear layer holds the same integers of `weight`, as `choice` says, packed."""

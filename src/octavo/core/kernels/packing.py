@@ -115,12 +115,7 @@ class PackedWeight:
 
     def __post_init__(self) -> None:
         size = packed_bytes(self.n, self.k, self.format)
-        expect_array(self.packed, "packed", np.uint8, (size,))
-        if self.packed.size and self.packed.ctypes.data % ALIGNMENT:
-            raise ValueError(
-                f"packed: begins {self.packed.ctypes.data % ALIGNMENT} bytes behind a multiple of "
-                f"{ALIGNMENT}; map it from such an offset, or copy it into aligned(...)"
-            )
+        expect_packed(self.packed, np.uint8, size)
         expect_array(self.scale, "scale", np.float32, (self.n,))
         if self.zero_point is not None:
             if self.format.group:
@@ -201,4 +196,15 @@ def expect_array(
     if array.shape != shape or not array.flags.c_contiguous:
         raise ValueError(
             f"{name}: shape {array.shape}, strides {array.strides}; needs contiguous {shape}"
+        )
+
+
+def expect_packed(packed: npt.NDArray[Any], dtype: npt.DTypeLike, size: int) -> None:
+    """Raises TypeError or ValueError where `packed` is no aligned array [size] of `dtype`."""
+    expect_array(packed, "packed", dtype, (size,))
+    past = packed.ctypes.data % ALIGNMENT if size else 0
+    if past:
+        raise ValueError(
+            f"packed: begins {past} bytes behind a multiple of {ALIGNMENT}; map it from such an "
+            "offset, or copy it into aligned(...)"
         )

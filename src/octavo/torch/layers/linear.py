@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,6 @@ from octavo.core.live_buffers import Read
 from octavo.errors import ModelError
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.grouped import GroupedModule
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.inputs import (
@@ -35,10 +34,10 @@ from octavo.torch.layers.inputs import (
 )
 from octavo.torch.layers.naming import named
 from octavo.torch.layers.registry import Shapes, quantized
-from octavo.torch.layers.rows import Call, caller
-from octavo.torch.memory import LARGE, array, float32_copy, optional
-from octavo.torch.quantizer import Quantizer
-from octavo.torch.weight_choice import HALVES, WeightChoice
+from octavo.torch.layers.rows import Call, LinearModule, caller
+from octavo.torch.memory import LARGE, array, optional
+from octavo.torch.quantizer import Buffers
+from octavo.torch.weight_choice import WeightChoice
 
 
 def _rows(module: Any, is_deep: bool) -> Shapes:
@@ -52,7 +51,7 @@ def _rows(module: Any, is_deep: bool) -> Shapes:
     inputs=_rows,
     onnx=("linear",),
 )
-class QuantizedLinear(GroupedModule):
+class QuantizedLinear(LinearModule, GroupedModule):
     """`y = x w^T + bias` for x [..., in_features] of any float dtype, y in the same dtype.
 
     Buffers: `packed` uint8 (the kernels' layout of `format`, a name of `WeightFormat`), `scale`
@@ -62,10 +61,8 @@ class QuantizedLinear(GroupedModule):
     quantizes inputs with one scale for each so many of a row, 0 with one a row.
     """
 
-    SCRIPTED = True
     CONFIG = ("in_features", "out_features", "has_bias", "affine", "group", "format")
-    _HALF: ClassVar[type[QuantizedHalfLinear]] = QuantizedHalfLinear
-    """What holds weights of 16 bits in its place."""
+    _HALF = QuantizedHalfLinear
 
     def __init__(
         self,
@@ -76,9 +73,8 @@ class QuantizedLinear(GroupedModule):
         group: int = 0,
         format: str = WeightFormat.INT8.value,  # noqa: A002  # as files call it
     ) -> None:
-        super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        self.has_bias, self.affine = has_bias, affine
+        super().__init__(in_features, out_features, has_bias)
+        self.affine = affine
         self.format = WeightFormat.parse(format).value
         self.group = checked_group(group, self._format)
         n = out_features
@@ -89,40 +85,9 @@ class QuantizedLinear(GroupedModule):
             bias=self._blank(n, torch.float32) if has_bias else None,
         )
 
-    @classmethod
-    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
-        return cls.of(module.weight, module.bias, choice, quantizer, name)
-
     @staticmethod
-    def _as_rows(weight: Tensor) -> Tensor:
-        """[out, in] of a float weight."""
-        return weight
-
-    @classmethod
-    def of(
-        cls,
-        weight: Tensor,
-        bias: Tensor | None,
-        choice: WeightChoice,
-        quantizer: Quantizer,
-        name: str,
-    ) -> QuantizedModule:
-        """From a float weight [out, in] and a bias [out]."""
-        if choice.storage in HALVES:
-            return cls._HALF.of(weight, bias, choice, quantizer, name)
-        held = quantizer.packed(choice, weight, name, cls._as_rows)
-        out_features, in_features = cls._as_rows(weight).shape
-        with torch.device("meta"):
-            made = cls(
-                in_features,
-                out_features,
-                bias is not None,
-                held["zero_point"] is not None,
-                choice.group,
-                choice.format.value,
-            )
-        made._fill(**held, bias=float32_copy(bias))
-        return made
+    def _storage(choice: WeightChoice, held: Buffers) -> tuple[Any, ...]:
+        return held["zero_point"] is not None, choice.group, choice.format.value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # What follows and nn.Module's own call take longer than the kernel of a small layer: the
@@ -181,11 +146,6 @@ class QuantizedLinear(GroupedModule):
         return kernel(*self._arguments(), activation, *self._other_format())
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """Outputs and inputs."""
-        return self.out_features, self.in_features
-
-    @property
     def quantizes(self) -> tuple[int, int]:
         """Groups of inputs and of weights: with the same, one input is quantized once for all."""
         return self.group, self._format.group
@@ -210,11 +170,6 @@ class QuantizedLinear(GroupedModule):
             raise ModelError(f"the layer's format is {self.format}: it has no groups")
         packed, scale = array(self.packed), array(self.scale)
         return GroupedWeight.unpack(packed, *self.sizes, scale, self._format)
-
-    @property
-    def weight(self) -> Tensor:
-        """The weight as float32 [out_features, in_features], computed when it is used."""
-        return self._computed_weight((self.out_features, self.in_features), self._dequantize)
 
     def _dequantize(self) -> Tensor:
         if self._format.group:

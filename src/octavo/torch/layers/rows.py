@@ -4,14 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from octavo.torch import ops
-from octavo.torch.memory import LARGE, in_large_pages
+from octavo.torch.memory import LARGE, float32_copy, in_large_pages
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.naming import of_layer
+from octavo.torch.quantizer import Buffers, Quantizer
+from octavo.torch.weight_choice import HALVES, WeightChoice
 
 Call = Callable[[Tensor], Tensor]
+
+
+class LinearModule(QuantizedModule):
+    """`y = x w^T + bias` for x [..., in_features], however the weight is stored."""
+
+    SCRIPTED = True
+    _HALF: ClassVar[type[LinearModule] | None] = None
+    """What holds weights of 16 bits in its place."""
+
+    def __init__(self, in_features: int, out_features: int, has_bias: bool) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.has_bias = has_bias
+
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        return cls.of(module.weight, module.bias, choice, quantizer, name)
+
+    @staticmethod
+    def _as_rows(weight: Tensor) -> Tensor:
+        """[out, in] of a float weight."""
+        return weight
+
+    @classmethod
+    def of(
+        cls,
+        weight: Tensor,
+        bias: Tensor | None,
+        choice: WeightChoice,
+        quantizer: Quantizer,
+        name: str,
+    ) -> LinearModule:
+        """From a float weight [out, in] and a bias [out].
+
+        Raises ValueError for NaN, infinity and values beyond a 16-bit type.
+        """
+        if cls._HALF is not None and choice.storage in HALVES:
+            return cls._HALF.of(weight, bias, choice, quantizer, name)
+        held = quantizer.packed(choice, weight, name, cls._as_rows)
+        out_features, in_features = cls._as_rows(weight).shape
+        with torch.device("meta"):
+            made = cls(in_features, out_features, bias is not None, *cls._storage(choice, held))
+        made._fill(**held, bias=float32_copy(bias))
+        return made
+
+    @staticmethod
+    def _storage(choice: WeightChoice, held: Buffers) -> tuple[Any, ...]:
+        """The rest of the constructor's arguments, for the buffers that are `held`."""
+        raise NotImplementedError
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        return self.out_features, self.in_features
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as float32 [out_features, in_features], computed when it is used."""
+        return self._computed_weight(self.sizes, self._dequantize)
+
+    def _dequantize(self) -> Tensor:
+        raise NotImplementedError
 
 
 def caller(run: Callable[..., None], n: int, k: int) -> Call:

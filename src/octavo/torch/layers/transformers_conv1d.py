@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from octavo.recipe import Kind
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.registry import quantized
+from octavo.torch.layers.rows import LinearModule
 
 
-class _Transposed:
+class _Transposed(LinearModule):
     """What sets Conv1D apart from nn.Linear: its names, and the shape of its weight."""
 
-    in_features: int
-    out_features: int
     _CHANNELS = 1
 
     @property
@@ -32,10 +29,7 @@ class _Transposed:
     @property
     def weight(self) -> Tensor:
         """The weight as float32 [in_features, out_features], computed when it is used."""
-        across: Any = super().weight  # type: ignore[misc]
-        shape = (self.in_features, self.out_features)
-        made: Tensor = self._computed_weight(shape, lambda: across().t())  # type: ignore[attr-defined]
-        return made
+        return self._computed_weight(self.sizes[::-1], lambda: self._dequantize().t())
 
     @staticmethod
     def _as_rows(weight: Tensor) -> Tensor:
