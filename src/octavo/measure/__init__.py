@@ -11,15 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from octavo.core.lazy import lazy as _lazy
+
 if TYPE_CHECKING:
     from octavo.measure.benchmark import bench as bench
 
-__all__ = ["bench"]
-
-
-def __getattr__(name: str) -> object:
-    if name != "bench":
-        raise AttributeError(f"module 'octavo.measure' has no attribute {name!r}; it has {__all__}")
-    from octavo.measure.benchmark import bench
-
-    return bench
+__all__, __getattr__ = _lazy(__name__, {"octavo.measure.benchmark": "bench"})

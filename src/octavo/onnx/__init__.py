@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 # Not late: a submodule's name is bound in the package on its first import, and this function has
 # the name of its module. It needs nothing heavy.
-from octavo.core.ort_library import custom_ops_library
-from octavo.onnx.session import session, session_options
+from octavo.core.lazy import lazy as _lazy
+from octavo.core.ort_library import custom_ops_library as custom_ops_library
+from octavo.onnx.session import session as session
+from octavo.onnx.session import session_options as session_options
 
 if TYPE_CHECKING:
     from octavo.onnx.comparing.compare import compare as compare
@@ -21,35 +22,17 @@ if TYPE_CHECKING:
     from octavo.onnx.tuning.target import OnnxTarget as OnnxTarget
     from octavo.results.inspection import Inspection as Inspection
 
-_HOME = {
-    "Inspection": "octavo.results.inspection",
-    "OnnxTarget": "octavo.onnx.tuning.target",
-    "QuantType": "octavo.onnx.plan.options",
-    "compare": "octavo.onnx.comparing.compare",
-    "convert_target": "octavo.onnx.target_conversion",
-    "from_tensorflow": "octavo.onnx.read.tensorflow",
-    "inspect": "octavo.onnx.quantize",
-    "quantize_dynamic": "octavo.onnx.quantize",
-    "supported_ops": "octavo.onnx.operators",
-}
-
-__all__ = [
-    "Inspection",
-    "OnnxTarget",
-    "QuantType",
-    "compare",
-    "convert_target",
-    "custom_ops_library",
-    "from_tensorflow",
-    "inspect",
-    "quantize_dynamic",
-    "session",
-    "session_options",
-    "supported_ops",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'octavo.onnx' has no attribute {name!r}; it has {__all__}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+__all__, __getattr__ = _lazy(
+    __name__,
+    {
+        "octavo.onnx.comparing.compare": "compare",
+        "octavo.onnx.operators": "supported_ops",
+        "octavo.onnx.plan.options": "QuantType",
+        "octavo.onnx.quantize": "inspect quantize_dynamic",
+        "octavo.onnx.read.tensorflow": "from_tensorflow",
+        "octavo.onnx.target_conversion": "convert_target",
+        "octavo.onnx.tuning.target": "OnnxTarget",
+        "octavo.results": "Inspection",
+    },
+    "custom_ops_library session session_options",
+)

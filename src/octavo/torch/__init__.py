@@ -6,7 +6,6 @@ Serving takes no more than `load` and the layers: all else is imported where it 
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 try:
@@ -16,6 +15,7 @@ except ImportError as error:
 
     raise ImportError(f"octavo.torch needs PyTorch: {pip_install('torch')}") from error
 
+from octavo.core.lazy import lazy as _lazy
 from octavo.torch import hub as hub
 from octavo.torch.layers.registry import declarations as _declarations
 
@@ -50,58 +50,25 @@ if TYPE_CHECKING:
 _declarations()
 del _torch, _declarations
 
-_HOME = {
-    "Int8DynamicActivationInt4WeightConfig": "octavo.torch.torchao.configs",
-    "Int8DynamicActivationInt8WeightConfig": "octavo.torch.torchao.configs",
-    "Int8DynamicActivationIntxWeightConfig": "octavo.torch.torchao.configs",
-    "IntxWeightOnlyConfig": "octavo.torch.torchao.configs",
-    "MappingType": "octavo.torch.torchao.configs",
-    "PerAxis": "octavo.torch.torchao.configs",
-    "PerGroup": "octavo.torch.torchao.configs",
-    "PerRow": "octavo.torch.torchao.configs",
-    "PerTensor": "octavo.torch.torchao.configs",
-    "TorchTarget": "octavo.torch.tuning.target",
-    "compare": "octavo.torch.comparing.compare",
-    "default_mapping": "octavo.torch.replace.mapping",
-    "export_onnx": "octavo.torch.export",
-    "inspect": "octavo.torch.quantize",
-    "load": "octavo.torch.files.load",
-    "quantize_": "octavo.torch.torchao.quantize",
-    "quantize_dynamic": "octavo.torch.quantize",
-    "report": "octavo.torch.quantize",
-    "save": "octavo.torch.files.save",
-}
-
-__all__ = [
-    "Int8DynamicActivationInt4WeightConfig",
-    "Int8DynamicActivationInt8WeightConfig",
-    "Int8DynamicActivationIntxWeightConfig",
-    "IntxWeightOnlyConfig",
-    "MappingType",
-    "PerAxis",
-    "PerGroup",
-    "PerRow",
-    "PerTensor",
-    "TorchTarget",
-    "compare",
-    "default_mapping",
-    "export_onnx",
-    "inspect",
-    "load",
-    "qconfig",
-    "quantize_",
-    "quantize_dynamic",
-    "report",
-    "save",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name == "qconfig":
-        return importlib.import_module("octavo.torch.qconfig")
-    if name not in _HOME:
-        raise AttributeError(f"module 'octavo.torch' has no attribute {name!r}; it has {__all__}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+__all__, __getattr__ = _lazy(
+    __name__,
+    {
+        "octavo.torch.comparing.compare": "compare",
+        "octavo.torch.export": "export_onnx",
+        "octavo.torch.files.load": "load",
+        "octavo.torch.files.save": "save",
+        "octavo.torch.replace.mapping": "default_mapping",
+        "octavo.torch.qconfig": "qconfig",
+        "octavo.torch.quantize": "inspect quantize_dynamic report",
+        "octavo.torch.torchao.configs": (
+            "Int8DynamicActivationInt4WeightConfig Int8DynamicActivationInt8WeightConfig "
+            "Int8DynamicActivationIntxWeightConfig IntxWeightOnlyConfig "
+            "MappingType PerAxis PerGroup PerRow PerTensor"
+        ),
+        "octavo.torch.torchao.quantize": "quantize_",
+        "octavo.torch.tuning.target": "TorchTarget",
+    },
+)
 
 
 def __dir__() -> list[str]:

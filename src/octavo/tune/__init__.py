@@ -11,8 +11,9 @@ Names are loaded on first use.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from octavo.core.lazy import lazy as _lazy
 
 if TYPE_CHECKING:
     from octavo.results.tuning import Status as Status
@@ -26,35 +27,15 @@ if TYPE_CHECKING:
     from octavo.tune.inc.load import load_config as load_config
     from octavo.tune.inc.quantization import Quantization as Quantization
 
-_HOME = {
-    "Config": "octavo.tune.inc.config",
-    "Criterion": "octavo.tune.goals",
-    "Objective": "octavo.tune.goals",
-    "Quantization": "octavo.tune.inc.quantization",
-    "Status": "octavo.results.tuning",
-    "Trial": "octavo.results.tuning",
-    "TuneResult": "octavo.results.tuning",
-    "common": "octavo.tune.inc.common",
-    "load_config": "octavo.tune.inc.load",
-    "tune": "octavo.tune.api",
-}
-
-__all__ = [
-    "Config",
-    "Criterion",
-    "Objective",
-    "Quantization",
-    "Status",
-    "Trial",
-    "TuneResult",
-    "common",
-    "load_config",
-    "tune",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'octavo.tune' has no attribute {name!r}; it has {__all__}")
-    home = importlib.import_module(_HOME[name])
-    return home if name == "common" else getattr(home, name)
+__all__, __getattr__ = _lazy(
+    __name__,
+    {
+        "octavo.results.tuning": "Status Trial TuneResult",
+        "octavo.tune.api": "tune",
+        "octavo.tune.goals": "Criterion Objective",
+        "octavo.tune.inc.common": "common",
+        "octavo.tune.inc.config": "Config",
+        "octavo.tune.inc.load": "load_config",
+        "octavo.tune.inc.quantization": "Quantization",
+    },
+)

@@ -11,9 +11,9 @@ is imported before it is used.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from octavo.core.lazy import lazy as _lazy
 from octavo.torch.hub.registration import register as _register
 
 if TYPE_CHECKING:
@@ -31,20 +31,14 @@ _register(
 )
 del _register
 
-_HOME = {
-    "OctavoConfig": "octavo.torch.hub.config",
-    "export": "octavo.torch.hub.export_folder",
-    "load_gguf": "octavo.torch.hub.gguf_checkpoint",
-}
-
-__all__ = ["OctavoConfig", "export", "load_gguf"]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        known = ", ".join(__all__)
-        raise AttributeError(f"module 'octavo.torch.hub' has no attribute {name!r}; it has {known}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+__all__, __getattr__ = _lazy(
+    __name__,
+    {
+        "octavo.torch.hub.config": "OctavoConfig",
+        "octavo.torch.hub.export_folder": "export",
+        "octavo.torch.hub.gguf_checkpoint": "load_gguf",
+    },
+)
 
 
 def __dir__() -> list[str]:
