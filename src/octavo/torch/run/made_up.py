@@ -19,16 +19,14 @@ from octavo.results.target import Feed
 from octavo.torch.run.calls import Caller
 from octavo.torch.run.drawing import Draw, Table, draw_audio, draw_guesses, draw_image, draw_like
 from octavo.torch.run.made_up_calls import call_plan
+from octavo.torch.layers.registry import covering
 
 RUNS = 4
 """Inputs that are made, each with values of its own."""
 
 _TRIES = 200  # of what inputs might be; those that do not fit fail early
-_PIXELS = (32, 28, 64, 96, 128, 224, 256)
-_PIXELS_OF_DEEP = (224, 256, 64, 32, 128, 96, 28)
 _DEEP = 16  # the product of strides: of fewer pixels nothing would be left to look at
-_LENGTHS = (16, 64, 256, 1024, 16000)
-_LENGTHS_OF_SOUND = (16000, 1024, 48000, 256, 64)
+_SOUND = 16000  # samples that a model of sounds takes for one
 
 GIVE = "example_inputs, the shape of each input (--shape name=1x128), or data (--data FILE)"
 """What a search is given in place of what is made up."""
@@ -176,7 +174,7 @@ def _signal(model: nn.Module, shape: Sequence[int]) -> Draw | None:
     first = next((m for m in model.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d))), None)
     if isinstance(first, nn.Conv2d) and first.in_channels in (1, 3) and len(shape) == 4:
         return draw_image(shape)
-    if isinstance(first, nn.Conv1d) and first.in_channels == 1 and shape[-1] >= _LENGTHS[-1]:
+    if isinstance(first, nn.Conv1d) and first.in_channels == 1 and shape[-1] >= _SOUND:
         return draw_audio(shape)
     return None
 
@@ -185,31 +183,9 @@ def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
     """Shapes that the first layers of the model would take."""
     seen: set[tuple[int, ...]] = set()
     is_deep = _stride(model) >= _DEEP
-    modules = (m for m in model.modules() if _shapes_for(m, is_deep))
-    for module in itertools.islice(modules, 8):
-        for shape in _shapes_for(module, is_deep):
-            if shape not in seen:
-                seen.add(shape)
-                yield shape
-
-
-def _shapes_for(module: nn.Module, is_deep: bool) -> list[tuple[int, ...]]:
-    if isinstance(module, nn.Linear):
-        return [(4, module.in_features), (4, 16, module.in_features)]
-    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-        return [(4, 16), (16,)]
-    if isinstance(module, nn.RNNBase):
-        return [(4, 16, module.input_size) if module.batch_first else (16, 4, module.input_size)]
-    if isinstance(module, nn.RNNCellBase):
-        return [(4, module.input_size)]
-    if isinstance(module, nn.MultiheadAttention):
-        return [(4, 16, module.embed_dim)]
-    if isinstance(module, nn.Conv1d) and is_deep and module.in_channels == 1:
-        of = [[(2, 1, length), (2, length)] for length in _LENGTHS_OF_SOUND]
-        return list(itertools.chain.from_iterable(of))
-    if isinstance(module, nn.Conv1d):
-        return [(4, module.in_channels, length) for length in _LENGTHS]
-    if isinstance(module, nn.Conv2d):
-        items, pixels = (2, _PIXELS_OF_DEEP) if is_deep else (4, _PIXELS)
-        return [(items, module.in_channels, size, size) for size in pixels]
-    return []
+    declared = ((covering(module), module) for module in model.modules())
+    shapes = (d.inputs(m, is_deep) for d, m in declared if d is not None)
+    for shape in itertools.chain.from_iterable(itertools.islice(filter(None, shapes), 8)):
+        if shape not in seen:
+            seen.add(shape)
+            yield shape
