@@ -18,7 +18,6 @@ import shutil
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from octavo.errors import ModelError, OutputError
@@ -64,12 +63,7 @@ class StagedOutput:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._remove()
         if isinstance(error, Exception) and (said := self._in_words(error)) is not None:
             raise said from error

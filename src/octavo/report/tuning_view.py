@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -67,12 +66,7 @@ class TuningView:
                 raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
 
     def start(

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from reprlib import repr as short
-from types import TracebackType
 from typing import Any
 
 from octavo.core.data import fitted
@@ -135,12 +134,7 @@ class History:
     def __enter__(self) -> History:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
