@@ -96,7 +96,7 @@ def test_calls_without_a_progress_of_their_own_say_what_they_are_at(
         raise ValueError("enough")
 
     module = sys.modules[call.__module__]
-    for name in ("check_float", "compare_calls", "plain_request"):
+    for name in ("check_float", "compare_calls", "parse_request"):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, slow)
     with pytest.raises(ValueError, match="enough"):

@@ -26,7 +26,7 @@ from octavo.onnx.inputs import read_inputs
 from octavo.onnx.plan.convertible import quantized_by_others
 from octavo.onnx.plan.inventory import own_bytes
 from octavo.onnx.plan.macs import count_macs, uncounted_products
-from octavo.onnx.plan.options import parse_request, plain_request
+from octavo.onnx.plan.options import parse_request
 from octavo.onnx.plan.prepare import prepare
 from octavo.onnx.plan.resolve import resolve_all
 from octavo.onnx.produce import files_size, produce, report_of
@@ -115,7 +115,8 @@ def quantize_dynamic(
     started = time.perf_counter()
     report_progress = progress or quiet
     request = parse_request(
-        recipe=recipe,
+        recipe,
+        Form.of(target, cpu, quant_format),
         op_types_to_quantize=op_types_to_quantize,
         per_channel=per_channel,
         reduce_range=reduce_range,
@@ -123,7 +124,6 @@ def quantize_dynamic(
         nodes_to_quantize=nodes_to_quantize,
         nodes_to_exclude=nodes_to_exclude,
         extra_options=extra_options,
-        form=Form.of(target, cpu, quant_format),
     )
     if error_feedback and check_inputs is None:
         raise OptionError(
@@ -208,7 +208,7 @@ def inspect(
     A decision is what a conversion would hold: a layer that the target cannot hold as the recipe
     asks has its reason.
     """
-    request = plain_request(recipe, Form.of(target, cpu, quant_format))
+    request = parse_request(recipe, Form.of(target, cpu, quant_format))
     source = load(model_input)
     opset, ir_version = opset_of(source.model), source.model.ir_version
     already = quantized_by_others(source.origin) or quantized_already(source.model)

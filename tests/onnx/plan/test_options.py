@@ -22,15 +22,9 @@ from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
 from octavo.recipe.recipe import PRESETS
 from tests.graphs import Converted, checked, convert, mlp, normal, refused, save, text
 
-NOTHING: dict[str, Any] = {
-    **dict.fromkeys(["recipe", "op_types_to_quantize", "per_channel", "reduce_range"]),
-    **dict.fromkeys(["weight_type", "nodes_to_quantize", "nodes_to_exclude", "extra_options"]),
-    "form": Form(),
-}
-
 
 def asked(**given: Any) -> Any:
-    return parse_request(**{**NOTHING, **given})
+    return parse_request(**{"recipe": None, "form": Form(), **given})
 
 
 def test_the_positional_arguments_are_onnx_runtimes() -> None:

@@ -91,16 +91,16 @@ class Request:
 
 
 def parse_request(
-    *,
     recipe: str | Path | Recipe | None,
-    op_types_to_quantize: Sequence[str] | None,
-    per_channel: bool | None,
-    reduce_range: bool | None,
-    weight_type: Any,
-    nodes_to_quantize: Sequence[str] | None,
-    nodes_to_exclude: Sequence[str] | None,
-    extra_options: Mapping[str, Any] | None,
     form: Form,
+    *,
+    op_types_to_quantize: Sequence[str] | None = None,
+    per_channel: bool | None = None,
+    reduce_range: bool | None = None,
+    weight_type: Any = None,
+    nodes_to_quantize: Sequence[str] | None = None,
+    nodes_to_exclude: Sequence[str] | None = None,
+    extra_options: Mapping[str, Any] | None = None,
 ) -> Request:
     """Checks every argument by name and value; raises OptionError or RecipeError."""
     extra = _extra(extra_options)
@@ -128,21 +128,6 @@ def parse_request(
         activation_matmuls=not extra.get("MatMulConstBOnly", True),
     )
     return Request(chosen, selection, form)
-
-
-def plain_request(recipe: str | Path | Recipe | None, form: Form) -> Request:
-    """As `parse_request`, of a recipe alone."""
-    return parse_request(
-        recipe=recipe,
-        op_types_to_quantize=None,
-        per_channel=None,
-        reduce_range=None,
-        weight_type=None,
-        nodes_to_quantize=None,
-        nodes_to_exclude=None,
-        extra_options=None,
-        form=form,
-    )
 
 
 def _flag(argument: str, value: Any) -> bool | None:

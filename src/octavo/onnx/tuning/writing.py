@@ -16,7 +16,7 @@ from octavo.graph.emit.emitter import Names
 from octavo.onnx.convert import Converted, make_context
 from octavo.onnx.operators.reader import ReadContext
 from octavo.onnx.plan.inventory import Site
-from octavo.onnx.plan.options import Request, plain_request
+from octavo.onnx.plan.options import Request, parse_request
 from octavo.onnx.plan.prepare import Prepared, Survey, decisions_on, needed_opset, prepare, survey
 from octavo.onnx.plan.resolve import resolve, resolve_all
 from octavo.onnx.produce import files_size, produce, report_of
@@ -39,7 +39,7 @@ class LayerDecisions:
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """What a conversion by `recipe` holds, layer by layer."""
-        request = plain_request(recipe, self._form)
+        request = parse_request(recipe, self._form)
         opset = needed_opset(request)
         found, context = self._survey(opset, request)
         return [
@@ -118,7 +118,7 @@ class Writer:
 
     def _prepared(self, recipe: Recipe) -> tuple[Source, Request, Prepared]:
         source = load(self._origin)
-        request = plain_request(recipe, self._form)
+        request = parse_request(recipe, self._form)
         return source, request, prepare(source, request, allow_quantized=False)
 
 
