@@ -174,7 +174,6 @@ def bench(
         typer.Option(
             metavar="N,..",
             help="Threads of a session; each number is timed. Default: as ONNX Runtime chooses.",
-            show_default=False,
         ),
     ] = None,
     against: Annotated[
@@ -182,7 +181,6 @@ def bench(
         typer.Option(
             help="ort: quantize A with onnxruntime.quantization.quantize_dynamic too, in a "
             "temporary folder, and time that. Default: the files alone.",
-            show_default=False,
         ),
     ] = None,
     seconds: Annotated[

@@ -23,7 +23,6 @@ BitsOption = Annotated[
         metavar="N",
         help="With --recipe int4-mixed: bits a weight of linear layers and tables, scales and all "
         "that belongs to them included. Default: about 5.",
-        show_default=False,
     ),
 ]
 SizeOption = Annotated[
@@ -42,7 +41,6 @@ MaxErrorOption = Annotated[
         metavar="E",
         help="The error of outputs that the check accepts. With --recipe int4-mixed, and neither "
         "--bits nor --size, the fewest bits of a few that keep to it. Default: the recipe's.",
-        show_default=False,
     ),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,6 @@ from octavo.cli.options import (
 )
 from octavo.cli.places import free_output
 from octavo.core.form import Cpu, Target
-
-if TYPE_CHECKING:
-    pass
 
 
 def convert_target(
@@ -37,7 +34,6 @@ def convert_target(
             metavar="OUT",
             help="The file to write, which must not exist unless --force is given. Default: IN's "
             "name with .portable.onnx or .native.onnx in the current directory.",
-            show_default=False,
         ),
     ] = None,
     cpu: Annotated[
@@ -49,7 +45,6 @@ def convert_target(
         typer.Option(
             metavar="DATA",
             help="Inputs for the comparison of IN and OUT, .npz or .jsonl. Default: made up.",
-            show_default=False,
         ),
     ] = None,
     no_verify: Annotated[

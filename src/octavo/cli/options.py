@@ -123,7 +123,6 @@ ComparedInputsOption = Annotated[
         metavar="DATA",
         help="Inputs to compare on, .npz or .jsonl; of checkpoints a text a line of a .jsonl, too. "
         "Default: made up.",
-        show_default=False,
     ),
 ]
 CustomOpsOption = Annotated[
@@ -142,7 +141,6 @@ TimedThreadsOption = Annotated[
         callback=at_least_1,
         metavar="N",
         help="Threads of the sessions that are timed. Default: as ONNX Runtime chooses.",
-        show_default=False,
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace OUT where it exists.")]

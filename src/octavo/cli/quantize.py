@@ -69,7 +69,6 @@ def quantize(
             "PyTorch) in the current directory. Of a checkpoint the folder to write, which must be "
             "empty or not exist; with --force one that Octavo wrote is replaced. Default: IN's "
             "name with -int8, -int8-onnx or -int8-native.",
-            show_default=False,
         ),
     ] = None,
     to: ToOption = To.TORCH,
@@ -98,7 +97,6 @@ def quantize(
             "to round weights of 4 bits by: a hundred are enough. One entry for each model input; "
             "for checkpoints with --to torch a text a line of a .jsonl, too. Default: for the "
             "check made up from the model's graph; rounding looks at weights alone.",
-            show_default=False,
         ),
     ] = None,
     error_feedback: Annotated[
@@ -142,7 +140,6 @@ def quantize(
             metavar="HTML",
             help="Write a page about the outcome to this .html file, as octavo report does; "
             "timing the models for it takes some seconds. Default: none is written.",
-            show_default=False,
         ),
     ] = None,
     custom_ops: CustomOpsOption = [],  # noqa: B006

@@ -135,7 +135,6 @@ def report(
         typer.Argument(
             metavar="[INT8]",
             help=QUANTIZED_HELP,
-            show_default=False,
         ),
     ] = None,
     inputs: ComparedInputsOption = None,
@@ -155,7 +154,6 @@ def report(
             metavar="S",
             help=f"About how many seconds models are timed at most. {NOT_BOUNDED} do "
             f"comparing and quantizing with ONNX Runtime. Default: {SECONDS:g}.",
-            show_default=False,
         ),
     ] = None,
     custom_ops: CustomOpsOption = [],  # noqa: B006

@@ -40,7 +40,6 @@ def tune(
             metavar="MODEL",
             help="The float ONNX model, or module:factory of a PyTorch model. Needed: CONF has its "
             "name only.",
-            show_default=False,
         ),
     ] = None,
     evaluate: Annotated[
@@ -50,7 +49,6 @@ def tune(
             help="Takes the model (an onnxruntime.InferenceSession, a torch module) and returns "
             "its accuracy, a number or a dict with one named accuracy. Modules in the current "
             "folder are found. Default: the file's metric.",
-            show_default=False,
         ),
     ] = None,
     data: Annotated[
@@ -60,7 +58,6 @@ def tune(
             help="Inputs and labels for the file's metric, and for static calibration: .npz, "
             ".jsonl, .csv or .parquet. Without a metric, agreement with the float model on them. "
             "Default: made up.",
-            show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
@@ -71,7 +68,6 @@ def tune(
             metavar="N",
             help="Samples a run of DATA (but .jsonl); models with a fixed batch axis need that "
             "size. Default: the file's evaluation dataloader.batch_size, or 32.",
-            show_default=False,
         ),
     ] = None,
     label: Annotated[
@@ -79,7 +75,6 @@ def tune(
         typer.Option(
             metavar="NAME",
             help="The label in DATA. Default: label or labels.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -91,7 +86,6 @@ def tune(
             help="The model to write, if the criterion is met; it must not exist unless --force is "
             "given. Default: MODEL's name with .tuned.onnx (.tuned.safetensors for PyTorch) in the "
             "current directory.",
-            show_default=False,
         ),
     ] = None,
     recipe_out: Annotated[
@@ -100,7 +94,6 @@ def tune(
             "--recipe-out",
             metavar="YAML",
             help="Write the best recipe there, for octavo quantize --recipe. Default: not written.",
-            show_default=False,
         ),
     ] = None,
     recipe: Annotated[
@@ -110,7 +103,6 @@ def tune(
             metavar="PRESET|FILE",
             help="What the search starts from: a preset (as for quantize) or a YAML file. Default: "
             "the presets are tried, and the best is improved on.",
-            show_default=False,
         ),
     ] = None,
     ops: OpsOption = [],  # noqa: B006
@@ -143,7 +135,6 @@ def tune(
             callback=at_least_1,
             metavar="N",
             help="Threads of ONNX Runtime's sessions. Default: its own, one a core.",
-            show_default=False,
         ),
     ] = None,
     workers: Annotated[
@@ -152,7 +143,6 @@ def tune(
             callback=at_least_1,
             metavar="N",
             help="Processes that evaluate trials at once. Default: 1.",
-            show_default=False,
         ),
     ] = None,
     dask: Annotated[
@@ -162,7 +152,6 @@ def tune(
             help="Evaluate on the Dask cluster whose scheduler is there, such as "
             "tcp://host:8786. Model, data and modules must have the same paths there. Default: "
             "on this machine.",
-            show_default=False,
         ),
     ] = None,
     workspace: Annotated[
@@ -171,7 +160,6 @@ def tune(
             metavar="FOLDER",
             help="For the history. Default: the file's tuning.workspace.path, or "
             "octavo_tuning/CONF's name.",
-            show_default=False,
         ),
     ] = None,
     resume: Annotated[
@@ -182,7 +170,6 @@ def tune(
         typer.Option(
             metavar="HTML",
             help="Write a page about the search to this .html file. Default: none is written.",
-            show_default=False,
         ),
     ] = None,
     plot: Annotated[
