@@ -35,7 +35,7 @@ def values(feeds: Any, name: str) -> np.ndarray:
 
 def test_like_an_example() -> None:
     example = {
-        "x": np.full((2, 50, 3), 100, np.float32) + np.random.randn(2, 50, 3).astype(np.float32),
+        "x": np.random.default_rng(0).normal(100, 1, (2, 50, 3)).astype(np.float32),
         "ids": torch.tensor([[7, 9, 12, 8]] * 8),
         "ones": torch.ones(6, dtype=torch.int32),
         "zeros": torch.zeros(500),
@@ -122,6 +122,7 @@ def test_a_mask_of_torchs_own_layers_hides_the_end_of_one_row() -> None:
             (4, 1, 28, 28),
         ),
         (lambda: nn.LSTMCell(9, 4), (4, 9)),
+        (lambda: net(lambda m, x: m.square(x, x), square=nn.Bilinear(6, 6, 2)), (4, 6)),
     ],
 )
 def test_guessed_from_the_first_layers(make: Any, shape: tuple[int, ...]) -> None:
