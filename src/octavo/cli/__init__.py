@@ -8,14 +8,15 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from octavo.core.lazy import lazy as _lazy
 from octavo.errors import INTERRUPTED, SOMETHING_MISSING
 
 if TYPE_CHECKING:
-    from octavo.cli.commands import app
+    from octavo.cli.commands import app as app
 
-__all__ = ["app", "main"]
+__all__, __getattr__ = _lazy(__name__, {"octavo.cli.commands": "app"}, "main")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -58,11 +59,3 @@ def _missing() -> list[tuple[str, str]]:
         if "extra" not in marker and not there:
             found.append((requirement.strip().replace(" ", ""), module))
     return found
-
-
-def __getattr__(name: str) -> Any:
-    if name != "app":
-        raise AttributeError(f"module 'octavo.cli' has no attribute {name!r}; it has {__all__}")
-    from octavo.cli.commands import app
-
-    return app

@@ -15,7 +15,7 @@ def lazy(
     name, the name is its own. `loaded` are those that the package has already.
     """
     home = {name: module for module, names in homes.items() for name in names.split()}
-    known = sorted([*home, *loaded.split()])
+    known = sorted({*home, *loaded.split()})
 
     def load(name: str) -> object:
         if name not in home:

@@ -14,7 +14,6 @@ The layers themselves are in `octavo.core.linear` and its neighbours.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from octavo.core.kernels.activation import Activation
@@ -44,6 +43,7 @@ from octavo.core.kernels.packing import (
 )
 from octavo.core.kernels.rows import quantize_rows
 from octavo.core.kernels.weight import QuantizedWeight, quantize_packed, quantize_weight
+from octavo.core.lazy import lazy as _lazy
 
 if TYPE_CHECKING:
     from octavo.core.convolution import Conv1d as Conv1d
@@ -58,16 +58,6 @@ if TYPE_CHECKING:
     from octavo.core.recurrent import LstmCell as LstmCell
     from octavo.core.recurrent import Rnn as Rnn
     from octavo.core.recurrent import RnnCell as RnnCell
-
-# The layers are built on this package; they are loaded when asked for.
-_HOME = dict.fromkeys(("Linear", "linear_together"), "octavo.core.linear") | {
-    "Embedding": "octavo.core.embedding",
-    "HalfLinear": "octavo.core.half_linear",
-}
-_HOME |= dict.fromkeys(("Conv1d", "Conv2d"), "octavo.core.convolution")
-_HOME |= dict.fromkeys(
-    ("Gru", "GruCell", "Lstm", "LstmCell", "Rnn", "RnnCell"), "octavo.core.recurrent"
-)
 
 __all__ = [
     "Activation",
@@ -109,8 +99,15 @@ __all__ = [
     "use_isa",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {__all__}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+# The layers are built on this package.
+_, __getattr__ = _lazy(
+    __name__,
+    {
+        "octavo.core.convolution": "Conv1d Conv2d",
+        "octavo.core.embedding": "Embedding",
+        "octavo.core.half_linear": "HalfLinear",
+        "octavo.core.linear": "Linear linear_together",
+        "octavo.core.recurrent": "Gru GruCell Lstm LstmCell Rnn RnnCell",
+    },
+    " ".join(__all__),
+)
