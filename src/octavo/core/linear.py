@@ -46,7 +46,7 @@ use_torch = _native.use_torch
 
 
 class LinearLayer:
-    """What linear layers share, however they store their weights [n, k]: a call.
+    """A layer over weights [n, k], however these are stored, and its call.
 
     Nothing changes a layer once it is made, and any number of threads may call it at once.
     """
