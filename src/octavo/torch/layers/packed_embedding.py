@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from octavo.core.embedding import PackedEmbedding
+from octavo.core.live_buffers import Read
+from octavo.core.kernels import GroupedWeight, PackedWeight, WeightFormat, packed_bytes, unpack
 from octavo.core.kernels import (
     GroupedWeight,
     PackedWeight,
@@ -15,22 +17,19 @@ from octavo.core.kernels import (
     packed_bytes,
     unpack,
 )
-from octavo.core.live_buffers import Read
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.inputs import as_leaf, is_proxy, of_each
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.registry import quantized
-from octavo.torch.layers.table import Call, lookup
+from octavo.torch.layers.table import Call, TableModule, lookup
 from octavo.torch.memory import array, optional
 from octavo.torch.quantizer import Quantizer
-from octavo.torch.weight_choice import WeightChoice
 
 
 # docs/notes/torch.md: "A tied weight is stored once"
 @quantized(kind=Kind.EMBEDDING, onnx=("packed_embedding",))
-class QuantizedPackedEmbedding(QuantizedModule):
+class QuantizedPackedEmbedding(TableModule):
     """The rows [..., embedding_dim] of indices [...] int32 or int64, in the float table's dtype.
 
     Buffers as QuantizedLinear's, of one with `num_embeddings` outputs: `packed` of `format`,
@@ -51,11 +50,8 @@ class QuantizedPackedEmbedding(QuantizedModule):
         format: str = WeightFormat.INT8.value,  # noqa: A002  # as files call it
         dtype: str = "float32",
     ) -> None:
-        super().__init__()
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx, self.affine = padding_idx, affine
-        self.format = WeightFormat.parse(format).value
-        self.cast(getattr(torch, dtype))
+        super().__init__(num_embeddings, embedding_dim, padding_idx, dtype)
+        self.affine, self.format = affine, WeightFormat.parse(format).value
         n = num_embeddings
         self._hold(
             packed=self._blank(packed_bytes(n, embedding_dim, self._format), torch.uint8),
@@ -64,7 +60,7 @@ class QuantizedPackedEmbedding(QuantizedModule):
         )
 
     @classmethod
-    def of(cls, module: Any, choice: WeightChoice, quantizer: Quantizer, name: str) -> Any:
+    def of(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
         """From a float nn.Embedding."""
         weight = module.weight
         held = quantizer.packed(choice, weight, name, QuantizedLinear._as_rows)
@@ -80,9 +76,7 @@ class QuantizedPackedEmbedding(QuantizedModule):
         made._fill(**held)
         return made
 
-    @classmethod
-    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
-        return cls.of(module, choice, quantizer, name)
+    _quantized = of
 
     @property
     def _format(self) -> WeightFormat:
@@ -112,14 +106,6 @@ class QuantizedPackedEmbedding(QuantizedModule):
             return of_each(self._run, indices)
         return self._in_kind(packed_embedding(indices, *self._arguments()))
 
-    def cast(self, dtype: torch.dtype) -> None:
-        """Takes `dtype` for the float table's, and so for outputs."""
-        super().cast(dtype)
-        self.dtype = str(dtype).removeprefix("torch.")
-
-    def _in_kind(self, rows: Tensor) -> Tensor:
-        return rows if self.dtype == "float32" else rows.to(self._output_dtype)
-
     def _kernel(self) -> Call:
         return kernel(*self._arguments())
 
@@ -134,12 +120,6 @@ class QuantizedPackedEmbedding(QuantizedModule):
             found = GroupedWeight.unpack(packed, *sizes, array(self.scale), self._format)
             return torch.from_numpy(found.q)
         return torch.from_numpy(unpack(packed, *sizes))
-
-    @property
-    def weight(self) -> Tensor:
-        """The table [num_embeddings, embedding_dim] in `dtype`, computed when it is used."""
-        shape = (self.num_embeddings, self.embedding_dim)
-        return self._computed_weight(shape, self._dequantize)
 
     def _dequantize(self) -> Tensor:
         every = torch.arange(self.num_embeddings)

@@ -22,7 +22,36 @@ Call = Callable[[Tensor], Tensor]
 INDICES = (torch.int32, torch.int64)
 
 
-class QuantizedTable(QuantizedModule):
+class TableModule(QuantizedModule):
+    """Rows of a table [num_embeddings, embedding_dim], however it is stored, in its `dtype`."""
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, dtype: str
+    ) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = padding_idx
+        self.cast(_dtype(dtype))
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Takes `dtype` for the float table's, and so for outputs."""
+        super().cast(dtype)
+        self.dtype = _name(dtype)
+
+    def _in_kind(self, rows: Tensor) -> Tensor:
+        return rows if self.dtype == "float32" else rows.to(self._output_dtype)
+
+    @property
+    def weight(self) -> Tensor:
+        """The table [num_embeddings, embedding_dim] in `dtype`, computed when it is used."""
+        shape = (self.num_embeddings, self.embedding_dim)
+        return self._computed_weight(shape, self._dequantize)
+
+    def _dequantize(self) -> Tensor:
+        raise NotImplementedError
+
+
+class QuantizedTable(TableModule):
     """A table [num_embeddings, embedding_dim] of integers or 16-bit floats.
 
     `storage` is "int8", "uint8", "float16" or "bfloat16", `zero_points` "", "int32" or "float32"
@@ -46,11 +75,8 @@ class QuantizedTable(QuantizedModule):
         zero_points: str = "",
         dtype: str = "float32",
     ) -> None:
-        super().__init__()
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = padding_idx
+        super().__init__(num_embeddings, embedding_dim, padding_idx, dtype)
         self.storage, self.zero_points = storage, zero_points
-        self.cast(_dtype(dtype))
         zero = torch.zeros(num_embeddings, dtype=_dtype(zero_points)) if zero_points else None
         self._hold(
             table=torch.zeros(num_embeddings, embedding_dim, dtype=_dtype(storage)),
@@ -106,23 +132,9 @@ class QuantizedTable(QuantizedModule):
         moved = name == "table" and self.table.data_ptr() % ALIGNMENT  # `array` may have copied it
         return Read.SUMMED if moved else Read.LIVE
 
-    def cast(self, dtype: torch.dtype) -> None:
-        """Takes `dtype` for the float table's, and so for outputs."""
-        super().cast(dtype)
-        self.dtype = _name(dtype)
-
-    def _in_kind(self, rows: Tensor) -> Tensor:
-        return rows if self.dtype == "float32" else rows.to(self._output_dtype)
-
     def integers(self) -> Tensor:
         """The table as it is stored, [num_embeddings, embedding_dim]."""
         return self.table
-
-    @property
-    def weight(self) -> Tensor:
-        """The table [num_embeddings, embedding_dim] in `dtype`, computed when it is used."""
-        shape = (self.num_embeddings, self.embedding_dim)
-        return self._computed_weight(shape, self._dequantize)
 
     def _dequantize(self) -> Tensor:
         every = torch.arange(self.num_embeddings)
