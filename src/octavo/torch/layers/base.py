@@ -110,11 +110,7 @@ class QuantizedModule(nn.Module):
 
     @classmethod
     def from_float(
-        cls,
-        module: Any,
-        choice: Any = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
+        cls, module: Any, choice: Any = DEFAULT, quantizer: Quantizer | None = None, name: str = ""
     ) -> Any:
         """The quantized layer of the float `module` (a stack of RNN layers may have a list of
         choices, None for each layer that stays float). `name` is what messages call it.
@@ -227,18 +223,12 @@ class QuantizedModule(nn.Module):
         return made
 
     def _computed_weight(
-        self,
-        shape: tuple[int, ...],
-        make: Callable[[], Tensor],
-        name: str = "weight",
+        self, shape: tuple[int, ...], make: Callable[[], Tensor], name: str = "weight"
     ) -> Tensor:
         """The weight `name`, which `make` returns, in the dtype of the float layer's."""
         dtype = self._output_dtype
         return Dequantized.of(
-            shape,
-            lambda: make().to(dtype),
-            lambda values: self._write_weight(name, values),
-            dtype,
+            shape, lambda: make().to(dtype), lambda values: self._write_weight(name, values), dtype
         )
 
     def _write_weight(self, name: str, values: Tensor) -> None:

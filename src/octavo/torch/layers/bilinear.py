@@ -114,10 +114,7 @@ class QuantizedBilinear(QuantizedModule):
         return y.reshape(*x1.shape[:-1], self.out_features).to(x1.dtype)
 
     def _check(self, x1: Tensor, x2: Tensor) -> None:
-        for name, x, size in (
-            ("input1", x1, self.in1_features),
-            ("input2", x2, self.in2_features),
-        ):
+        for name, x, size in (("input1", x1, self.in1_features), ("input2", x2, self.in2_features)):
             if x.is_nested:
                 raise TypeError(f"{name}: is a nested tensor; give padded rows")
             if x.dtype not in ops.CODES and x.dtype is not torch.float64:

@@ -39,11 +39,7 @@ class QuantizedEmbeddingBag(QuantizedTable):
     CONFIG = (*QuantizedTable.CONFIG, *OWN)
 
     def __init__(
-        self,
-        *table: Any,
-        mode: str = "mean",
-        include_last_offset: bool = False,
-        **options: Any,
+        self, *table: Any, mode: str = "mean", include_last_offset: bool = False, **options: Any
     ) -> None:
         """`table` and `options` are those of every QuantizedTable."""
         super().__init__(*table, **options)
@@ -130,12 +126,7 @@ def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Ca
         return caller(core(table, scale, zero_point))
 
     def call(
-        indices: Tensor,
-        offsets: Tensor | None,
-        weights: Tensor | None,
-        mode: int,
-        last: bool,
-        padding: int,
+        indices: Tensor, offsets: Any, weights: Any, mode: int, last: bool, padding: int
     ) -> Tensor:
         places = checked(indices)
         starts = None if offsets is None else checked(offsets, "offsets").long()
@@ -167,12 +158,7 @@ def caller(table: Kernel) -> Call:
     threads = torch.get_num_threads
 
     def call(
-        indices: Tensor,
-        offsets: Tensor | None,
-        weights: Tensor | None,
-        mode: int,
-        last: bool,
-        padding: int,
+        indices: Tensor, offsets: Any, weights: Any, mode: int, last: bool, padding: int
     ) -> Tensor:
         places = checked(indices)
         starts = None if offsets is None else checked(offsets, "offsets")

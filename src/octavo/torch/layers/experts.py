@@ -97,10 +97,7 @@ class QuantizedExperts(GroupedModule):
     def _sizes(self) -> dict[str, tuple[int, int]]:
         """(outputs, inputs) of an expert's two layers."""
         first = self.inner_features * (2 if self.has_gate else 1)
-        return {
-            "up": (first, self.in_features),
-            "down": (self.out_features, self.inner_features),
-        }
+        return {"up": (first, self.in_features), "down": (self.out_features, self.inner_features)}
 
     @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:

@@ -9,13 +9,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from octavo.core.kernels import (
-    GroupedWeight,
-    PackedWeight,
-    WeightFormat,
-    packed_bytes,
-    unpack,
-)
+from octavo.core.kernels import GroupedWeight, PackedWeight, WeightFormat, packed_bytes, unpack
 from octavo.core.kernels.packing import checked_group
 from octavo.core.linear import Linear as Kernel
 from octavo.core.linear import call_linear, use_torch
@@ -25,13 +19,7 @@ from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.grouped import GroupedModule
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
-from octavo.torch.layers.inputs import (
-    as_leaf,
-    autocasted,
-    is_autocasting,
-    is_proxy,
-    of_each,
-)
+from octavo.torch.layers.inputs import as_leaf, autocasted, is_autocasting, is_proxy, of_each
 from octavo.torch.layers.naming import named
 from octavo.torch.layers.registry import Shapes, quantized
 from octavo.torch.layers.rows import Call, LinearModule, caller

@@ -25,11 +25,7 @@ from octavo.torch.layers.inputs import (
     is_proxy,
     refuse_nested,
 )
-from octavo.torch.layers.recurrent_buffers import (
-    RecurrentBuffers,
-    float_names,
-    pair,
-)
+from octavo.torch.layers.recurrent_buffers import RecurrentBuffers, float_names, pair
 from octavo.torch.layers.recurrent_ops import (
     STATES,
     Call,

@@ -35,11 +35,7 @@ from octavo.torch.weight_choice import DEFAULT, WeightChoice
 
 Tensors = Mapping[str, Tensor]
 
-STORAGE = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+STORAGE = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """Of layers that are not int8."""
 
 

@@ -114,11 +114,7 @@ def _choices(layer: Any) -> Any:
 
 
 def _choice(
-    storage: str,
-    *,
-    affine: bool = False,
-    group: int = 0,
-    held: WeightFormat = WeightFormat.INT8,
+    storage: str, *, affine: bool = False, group: int = 0, held: WeightFormat = WeightFormat.INT8
 ) -> Any:
     if storage == "float32":  # a recurrent layer that stayed float
         return None
