@@ -8,15 +8,8 @@ import torch
 from torch import Tensor
 
 from octavo.core.embedding import PackedEmbedding
-from octavo.core.live_buffers import Read
 from octavo.core.kernels import GroupedWeight, PackedWeight, WeightFormat, packed_bytes, unpack
-from octavo.core.kernels import (
-    GroupedWeight,
-    PackedWeight,
-    WeightFormat,
-    packed_bytes,
-    unpack,
-)
+from octavo.core.live_buffers import Read
 from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.inputs import as_leaf, is_proxy, of_each

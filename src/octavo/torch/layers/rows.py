@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from octavo.torch import ops
-from octavo.torch.memory import LARGE, float32_copy, in_large_pages
 from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.layers.naming import of_layer
+from octavo.torch.memory import LARGE, float32_copy, in_large_pages
 from octavo.torch.quantizer import Buffers, Quantizer
 from octavo.torch.weight_choice import HALVES, WeightChoice
 

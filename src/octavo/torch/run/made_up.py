@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_map
 from octavo.core.feeds import Shapes, fitting_shapes
 from octavo.errors import InputDataError, did_you_mean, listed, typed
 from octavo.results.target import Feed
+from octavo.torch.layers.registry import covering
 from octavo.torch.run.calls import Caller
 from octavo.torch.run.drawing import Draw, Table, draw_audio, draw_guesses, draw_image, draw_like
 from octavo.torch.run.made_up_calls import call_plan
-from octavo.torch.layers.registry import covering
 
 RUNS = 4
 """Inputs that are made, each with values of its own."""
