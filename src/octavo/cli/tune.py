@@ -191,7 +191,7 @@ def tune(
         from octavo.results.tuning import Status
         from octavo.tune import load_config
         from octavo.tune import tune as search
-        from octavo.tune.inc.file_arguments import arguments, file_notes, model_of, workspace_of
+        from octavo.tune.inc.file_arguments import arguments, model_of, workspace_of
 
         bases = chosen_recipes(recipe, ops)
         config = load_config(conf, approach=None if approach is None else approach.value)
@@ -209,7 +209,7 @@ def tune(
             check_places([*read, out], recipe=recipe_out, page=report, plot=plot)
             executor = None if dask is None else stack.enter_context(tuning.on_dask(dask))
             view = stack.enter_context(TuningView())
-            for note in file_notes(config, layers):
+            for note in config.all_notes(layers):
                 view.note(note)
             given["workspace"] = workspace_of(config, workspace)
             given["resume"] = resume or given.get("resume", False)

@@ -67,7 +67,7 @@ class CallableEvaluator:
 
     def identity(self) -> Any:
         """Its name, and its source where it can be had: another text may measure otherwise."""
-        return [self.description, _source_digest(self.evaluate)]
+        return [self.description, source_digest(self.evaluate)]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """What the callable returns: a number, or a dict with one named `accuracy`."""
@@ -89,8 +89,8 @@ class CallableEvaluator:
         return () if self.data is None else self.data.feeds(count)
 
 
-def _source_digest(evaluate: Any) -> str:
-    """Of the module's file for a name, of the source for a callable; empty where there is none."""
+def source_digest(evaluate: Any) -> str:
+    """Return a digest of the source of a callable or object, or of the module of a named one."""
     try:
         if isinstance(evaluate, str):
             spec = importlib.util.find_spec(evaluate.partition(":")[0])

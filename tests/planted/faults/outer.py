@@ -43,13 +43,13 @@ FAULTS = (
     Fault(
         "boxes-beyond-the-number-of-detections-count",
         "src/octavo/tune/inc/boxes.py",
-        "yield {key: value[:count] for key, value in one.items()}",
+        "yield {key: value[: int(count)] for key, value in one.items()}",
         "yield dict(one)",
         ("tests/tune/inc/test_boxes_and_pixels.py",),
     ),
     Fault(
         "answer-may-end-before-it-starts",
-        "src/octavo/tune/inc/squad.py",
+        "src/octavo/tune/inc/metric_texts.py",
         "return first, first + int(np.argmax(end[first:]))",
         "return first, int(np.argmax(end))",
         ("tests/tune/inc/test_metrics.py",),
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "op-wise-entry-speaks-of-names-that-only-begin-so",
-        "src/octavo/tune/inc/config.py",
+        "src/octavo/tune/inc/entries.py",
         "return patterns.matches(self.regex, layer.name)",
         'return patterns.matches(f"{self.regex}.*", layer.name)',
         ("tests/tune/inc/test_config_recipe.py",),

@@ -63,7 +63,7 @@ def test_a_file_that_says_nothing_changes_nothing(tmp_path: Path) -> None:
     for text in ("", "  model_wise:", "  op_wise: {/conv: {}}", "  model_wise: {weight: {bit: 7}}"):
         config = load(tmp_path, text)
         assert config.recipe(INT8) is INT8
-        assert config.alternatives(INT8) == ()
+        assert config.alternatives(INT8, LAYERS) == []
         assert [config.allowed(one, INT8) for one in LAYERS] == [()] * len(LAYERS)
 
 
@@ -186,7 +186,7 @@ def test_entries_that_match_nothing_are_told_and_left_out(tmp_path: Path) -> Non
         "  optype_wise: {MaxPool: {weight: {dtype: fp32}}, Conv: {weight: {dtype: int8}}}\n"
         "  op_wise: {pool1: {weight: {dtype: fp32}}}",
     )
-    told = config.unmatched(LAYERS)
+    told = config.all_notes(LAYERS)
     assert told == (
         f"{config.path}:5: quantization.op_wise.pool1 matches no layer, and does nothing",
         f"{config.path}:4: quantization.optype_wise.MaxPool matches no layer, and does nothing",
@@ -225,17 +225,17 @@ def test_the_first_of_several_values_is_the_recipes_and_the_others_are_alternati
     )
     # The base leaves these float, and the file does not name them.
     assert config.allowed(LAYERS[2], INT8) == config.allowed(LAYERS[4], INT8) == ()
-    rules = config.alternatives(INT8)
-    assert [r.scheme for r in rules if r.regex] == [Scheme(WeightScheme(QType.UINT8, TENSOR))]
-    assert [r.scheme for r in rules if r.name == "*"] == list(choices[1:])
-    assert all(r.line for r in rules)
+    rules = config.alternatives(INT8, LAYERS)
+    head = [Scheme(WeightScheme(QType.UINT8, TENSOR))]
+    assert [r.scheme for r in rules if r.matches(LAYERS[3])] == head
+    assert [r.scheme for r in rules if r.matches(LAYERS[0])] == list(choices[1:])
 
 
 def test_a_type_that_is_named_has_its_own_alternatives(tmp_path: Path) -> None:
     config = load(tmp_path, "  optype_wise: {Conv: {weight: {dtype: 'fp32, int8'}}}")
     assert config.allowed(LAYERS[4], INT8) == (FLOAT, Scheme())
     assert schemes(config)["/conv"] == FLOAT
-    assert config.alternatives(INT8) == (Rule(Scheme(), op="Conv"),)
+    assert config.alternatives(INT8, LAYERS) == [Rule(Scheme(), regex="/conv")]
 
 
 def test_pytorch_names_are_of_modules(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.tune.inc.config_cases import (
     leaves,
     required,
     sections,
+    unread,
     yaml_of,
 )
 
@@ -32,7 +33,8 @@ def each_section(test: Any) -> Any:
 
 
 # Sections whose keys depend on each other: the values of one key at a time, and what goes with it.
-PAIR = {"weight": ["0.25 0.75", "1, 0", [1, 2]], "higher_is_better": ["True, False", [True, True]]}
+WEIGHTS = ["0.25 0.75", "1, 0", [1, 2]]
+PAIR = {"weight": WEIGHTS, "higher_is_better": ["True, False", [True, True]]}
 TOGETHER: dict[Place, list[dict[str, Any]]] = {
     ("tuning", "accuracy_criterion"): [
         *({key: value} for key in ("relative", "absolute") for value in case(("", key))[0]),
@@ -40,9 +42,7 @@ TOGETHER: dict[Place, list[dict[str, Any]]] = {
     ],
     **{
         ("tuning", key): [
-            {"objective": "performance, modelsize", key: value}
-            for key in PAIR
-            for value in PAIR[key]
+            {"objective": "performance, modelsize", "weight": value} for value in WEIGHTS
         ]
         for key in ("multi_objectives", "multi_objective")
     },
@@ -81,10 +81,18 @@ def test_every_key_takes_what_it_may(tmp_path: Path, place: Place, kind: Keys) -
 
 
 @each_section
+def test_a_key_without_effect_takes_anything(tmp_path: Path, place: Place, kind: Keys) -> None:
+    for value in (None, 3, "text", ["a"], {"a": {"b": 1}}):
+        text, _ = yaml_of(document(place, dict.fromkeys(unread(kind), value)))
+        if place not in TOGETHER:
+            assert load(tmp_path, text).model_name
+
+
+@each_section
 def test_every_key_refuses_what_it_may_not(tmp_path: Path, place: Place, kind: Keys) -> None:
     keys = leaves(kind)
     wrong_value = rows(place, keys, 1)
-    for key in set(keys) - {"hawq_v2_loss"}:
+    for key in keys:
         for extra in ((None, "value (nothing)"), (MAPPING, "value {'a': 1}")):
             row = next((row for row in wrong_value if key not in row), None)
             if row is None:

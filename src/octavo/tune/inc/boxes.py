@@ -45,7 +45,7 @@ def mean_ap(
     anno_path: str = "",
     output_index_mapping: Mapping[str, int] | None = None,
 ) -> float:
-    """The mean over classes of the average precision, 0 to 1, at the overlaps `iou_thrs`.
+    """Return the mean over classes of the average precision, 0 to 1, at the overlaps `iou_thrs`.
 
     `map_points` are the recall levels of the average: 101 as COCO, 11 as VOC 2007, 0 the area under
     the curve (to a thousandth). -1 where no image has an object that counts.
@@ -61,32 +61,35 @@ def mean_ap(
     metric.warn_on_many_detections = False
     names = _names(anno_path) if anno_path else {}
 
-    def tensors(boxes: Boxes) -> dict[str, Any]:
+    def tensors(images: list[Boxes]) -> list[dict[str, Any]]:
         kinds = {"boxes": np.float32, "scores": np.float32, "labels": np.int64}
-        return {key: torch.from_numpy(boxes[key].astype(kinds[key])) for key in boxes}
+        return [
+            {key: torch.from_numpy(value.astype(kinds[key])) for key, value in boxes.items()}
+            for boxes in images
+        ]
 
     for number, (_, label) in enumerate(batches(predictions, labels)):
-        found = list(_found(predictions[number], output_index_mapping, number))
-        wanted = list(_wanted(label, names, number))
-        if len(found) != len(wanted):
-            raise InputDataError(
-                f"batch {number}: boxes of {len(found)} images are predicted, and labels are of "
-                f"{len(wanted)}"
-            )
-        metric.update([tensors(b) for b in found], [tensors(b) for b in wanted])
+        try:
+            found = list(_found(predictions[number], output_index_mapping))
+            wanted = [_wanted(boxes, kinds, names) for boxes, kinds in _images(label)]
+            if len(found) != len(wanted):
+                raise InputDataError(
+                    f"boxes of {len(found)} images are predicted, and labels are of {len(wanted)}"
+                )
+        except InputDataError as error:
+            raise InputDataError(f"batch {number}: {error}") from None
+        metric.update(tensors(found), tensors(wanted))
     return float(metric.compute()[KEYS[map_key]])
 
 
-def _found(outputs: Outputs, mapping: Mapping[str, int] | None, number: int) -> Iterator[Boxes]:
-    """Predicted boxes of each image."""
+def _found(outputs: Outputs, mapping: Mapping[str, int] | None) -> Iterator[Boxes]:
+    """Yield the predicted boxes of each image."""
     if mapping is None:
-        order = ["boxes", "scores", "classes"]
-        order = ["num_detections", *order] if len(outputs) >= 4 else order
+        order = ["num_detections"] * (len(outputs) >= 4) + ["boxes", "scores", "classes"]
         mapping = {name: index for index, name in enumerate(order)}
     if max(mapping.values()) >= len(outputs):
         raise InputDataError(
-            f"batch {number}: the model returned {len(outputs)} outputs; boxes are read from "
-            f"{dict(mapping)}"
+            f"the model returned {len(outputs)} outputs; boxes are read from {dict(mapping)}"
         )
     boxes, scores, kinds = (
         np.asarray(outputs[mapping[name]]) for name in ("boxes", "scores", "classes")
@@ -96,61 +99,56 @@ def _found(outputs: Outputs, mapping: Mapping[str, int] | None, number: int) -> 
     fits = boxes.ndim == 3 and boxes.shape[2] == 4
     if not fits or not scores.shape == kinds.shape == boxes.shape[:2]:
         raise InputDataError(
-            f"batch {number}: boxes {list(boxes.shape)}, scores {list(scores.shape)} and classes "
+            f"boxes {list(boxes.shape)}, scores {list(scores.shape)} and classes "
             f"{list(kinds.shape)} are not [batch, N, 4], [batch, N] and [batch, N]"
         )
     at = mapping.get("num_detections", -1)
-    counts = [boxes.shape[1]] * len(boxes)
-    if at >= 0:
-        counts = [int(n) for n in np.asarray(outputs[at]).ravel()]
-    for image, count in enumerate(counts[: len(boxes)]):
-        one = {"boxes": boxes[image], "scores": scores[image], "labels": kinds[image]}
-        yield {key: value[:count] for key, value in one.items()}
+    counts = np.asarray(outputs[at]).ravel() if at >= 0 else [boxes.shape[1]] * len(boxes)
+    for count, *parts in zip(counts, boxes, scores, kinds, strict=False):
+        one = dict(zip(("boxes", "scores", "labels"), parts, strict=True))
+        yield {key: value[: int(count)] for key, value in one.items()}
 
 
-def _wanted(label: Any, names: Mapping[str, int], number: int) -> Iterator[Boxes]:
-    """True boxes of each image."""
-    if isinstance(label, Mapping):
-        label = [label]
-    if not isinstance(label, (list, tuple)) or not label:
+def _images(label: Any) -> list[tuple[Any, Any]]:
+    """Return the boxes of each image, and their classes or names."""
+    each = [label] if isinstance(label, Mapping) else label
+    if not isinstance(each, (list, tuple)) or not each:
         raise InputDataError(
-            f"batch {number}: the label is a {type(label).__name__}; give for each image a mapping "
-            "with boxes and classes"
+            f"the label is a {type(each).__name__}; give for each image a mapping with boxes and "
+            "classes"
         )
-    if isinstance(label[0], Mapping):
-        images = [(i.get("boxes"), i.get("classes", i.get("labels"))) for i in label]
-    elif len(label) == 4:
-        boxes, texts, kinds, _ = label
-        known = [k if len(k) else t for k, t in zip(kinds, texts, strict=True)]
-        images = list(zip(boxes, known, strict=True))
-    else:
+    if isinstance(each[0], Mapping):
+        return [(image.get("boxes"), image.get("classes", image.get("labels"))) for image in each]
+    if len(each) != 4:
         raise InputDataError(
-            f"batch {number}: the label has {len(label)} parts; they are boxes, names, classes and "
-            "image ids"
+            f"the label has {len(each)} parts; they are boxes, names, classes and image ids"
         )
-    for boxes, kinds in images:
-        if boxes is None or kinds is None or len(boxes) != len(kinds):
-            raise InputDataError(f"batch {number}: an image's label has no class for each box")
-        numbers = [_class(kind, names, number) for kind in np.asarray(kinds).ravel().tolist()]
-        yield {
-            "boxes": np.asarray(boxes, np.float32).reshape(-1, 4),
-            "labels": np.asarray(numbers, np.int64),
-        }
+    boxes, texts, kinds, _ = each
+    known = [k if len(k) else t for k, t in zip(kinds, texts, strict=True)]
+    return list(zip(boxes, known, strict=True))
 
 
-def _class(kind: Any, names: Mapping[str, int], number: int) -> int:
-    text = kind.decode("utf-8", "replace") if isinstance(kind, bytes) else kind
-    if not isinstance(text, str):
-        return int(text)
-    if text not in names:
-        raise InputDataError(
-            f"batch {number}: the object {text!r} has no class; give `anno_path`, a YAML file with "
-            f"lines `{text}: 1`"
-        )
-    return names[text]
+def _wanted(boxes: Any, kinds: Any, names: Mapping[str, int]) -> Boxes:
+    """Return the true boxes of an image."""
+    if boxes is None or kinds is None or len(boxes) != len(kinds):
+        raise InputDataError("an image's label has no class for each box")
+    numbers = []
+    for kind in np.asarray(kinds).ravel().tolist():
+        text = kind.decode("utf-8", "replace") if isinstance(kind, bytes) else kind
+        if isinstance(text, str) and text not in names:
+            raise InputDataError(
+                f"the object {text!r} has no class; give `anno_path`, a YAML file with lines "
+                f"`{text}: 1`"
+            )
+        numbers.append(names[text] if isinstance(text, str) else int(text))
+    return {
+        "boxes": np.asarray(boxes, np.float32).reshape(-1, 4),
+        "labels": np.asarray(numbers, np.int64),
+    }
 
 
 def _names(path: str) -> dict[str, int]:
+    """Read the class of each name."""
     from ruamel.yaml import YAML
 
     try:

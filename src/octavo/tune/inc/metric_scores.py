@@ -1,12 +1,11 @@
-"""What each metric computes, most of it by a library.
+"""Metrics of classes, pixels and numbers, most of them by a library.
 
 Classes come out of the first output: the largest of the scores [batch, classes]; of one score a
 sample, [batch] or [batch, 1], class 1 above `threshold` (0.5: probabilities; give 0 for logits);
 integers, booleans and texts as they are. Labels are classes [batch] or [batch, 1], or one-hot rows.
 Tokens and pixels count as samples where scores and labels have more axes.
 
-Numbers are the first output's, and labels are as many. Texts are one a sample, [batch] or
-[batch, 1]; a label is a text a sample, for BLEU also a list of texts, each of them a right answer.
+Numbers are the first output's, and labels are as many.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from octavo.errors import InputDataError, brief, listed
+from octavo.errors import InputDataError, listed
 from octavo.measure.accuracy import Array, Outputs, batches, output_pairs
 from octavo.tune.inc.metric_pairs import (
     NO_CLASS,
@@ -30,7 +29,6 @@ from octavo.tune.inc.metric_pairs import (
     number_pairs,
     predicted_classes,
     refuse_nan_labels,
-    text_pairs,
 )
 
 AVERAGES = ("binary", "micro", "macro", "weighted")
@@ -269,39 +267,3 @@ def correlation(predictions: Sequence[Outputs], labels: Sequence[Any], function:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # constant input: NaN says it
         return float(getattr(stats, function)(x, y).statistic)
-
-
-# --- texts ---
-
-
-def bleu(
-    predictions: Sequence[Outputs],
-    labels: Sequence[Any],
-    tokenize: str = "13a",
-    lowercase: bool = False,
-) -> float:
-    """sacreBLEU's corpus BLEU, 0 to 100."""
-    from sacrebleu.metrics import BLEU
-
-    found, wanted = text_pairs(predictions, labels)
-    most = max(map(len, wanted))
-    streams = [
-        [answers[i] if i < len(answers) else None for answers in wanted] for i in range(most)
-    ]
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase)
-    return float(metric.corpus_score(found, streams).score)
-
-
-def error_rate(predictions: Sequence[Outputs], labels: Sequence[Any], function: str) -> float:
-    """jiwer's `wer` (words) or `cer` (characters) over all texts: 0 is perfect, and it can exceed
-    1."""
-    import jiwer
-
-    found, wanted = text_pairs(predictions, labels)
-    several = next((answers for answers in wanted if len(answers) != 1), None)
-    if several:
-        raise InputDataError(f"an error rate takes one reference a sample, not {several!r}")
-    try:
-        return float(getattr(jiwer, function)([answers[0] for answers in wanted], found))
-    except ValueError as error:  # an empty reference
-        raise InputDataError(f"the error rate cannot be computed: {brief(error)}") from error

@@ -4,9 +4,6 @@ Compressor asks, objects with `reset`, `update` and `result`, are taken too."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,146 +14,61 @@ import numpy as np
 from octavo.core.packages import need
 from octavo.errors import InputDataError, OptionError, did_you_mean
 from octavo.measure.accuracy import Against, Metric, Outputs, closeness
+from octavo.tune.evaluators import source_digest
 from octavo.tune.inc import metric_scores as scores
+from octavo.tune.inc import metric_texts as texts
 from octavo.tune.inc.boxes import COCO_THRESHOLDS, KEYS, POINTS, mean_ap
-from octavo.tune.inc.squad import squad
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option: whether a value is `valid`, and what is `allowed`, in words."""
-
-    valid: Callable[[Any], bool]
-    allowed: str
-
-    @classmethod
-    def one_of(cls, *names: str) -> Option:
-        """One of the words `names`."""
-        return cls(lambda value: isinstance(value, str) and value in names, ", ".join(names))
+from octavo.tune.inc.sections import Kind, Problem, dotted, needed, plain, read
+from octavo.tune.inc.values import NUMBER, POSITIVE, flag, number, one_of, text, whole
 
 
 @dataclass(frozen=True)
 class MetricEntry:
-    """A metric by name: its function `score(predictions, labels, **options)` and its options.
-
-    A value that is no mapping is the option `bare` (`topk: 5`). `libraries` must be installed.
-    `inert` options are checked and change nothing.
-    """
+    """A metric by name: its function `score(predictions, labels, **options)`, and what its options
+    may be. `libraries` must be installed. Options that are `inert` change nothing."""
 
     score: Callable[..., float]
+    options: Mapping[str, Kind] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
     higher_is_better: bool = True
     against: Against = Against.LABELS
-    options: Mapping[str, Option] = field(default_factory=dict)
     inert: frozenset[str] = frozenset()
-    bare: str = ""
-    libraries: tuple[str, ...] = ()
-
-    def checked(self, name: str, options: object) -> dict[str, Any]:
-        """`options` as keyword arguments; OptionError for what is unknown or out of range."""
-        if options is None:
-            return {}
-        if not isinstance(options, Mapping):
-            if not self.bare:
-                known = ", ".join(self.options) or "it has none"
-                raise OptionError(
-                    f"metric {name} takes a mapping of options ({known}), not {options!r}"
-                )
-            options = {self.bare: options}
-        for key, value in options.items():
-            if key not in self.options:
-                raise OptionError(
-                    f"metric {name} has no option {key!r}.{did_you_mean(str(key), self.options)}"
-                )
-            if not self.options[key].valid(value):
-                raise OptionError(
-                    f"metric {name}: {key} is {value!r}; allowed: {self.options[key].allowed}"
-                )
-        return {key: value for key, value in options.items() if key not in self.inert}
-
-    def require_libraries(self, name: str) -> None:
-        """Raises OptionError with the way to get what is not installed."""
-        need(f"metric {name} needs", *self.libraries, error=OptionError)
 
 
-def whole(least: int) -> Option:
-    """A whole number from `least`."""
-
-    def valid(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-    return Option(valid, f"a whole number, {least} or more")
+def _overlap(value: Any) -> float | str:
+    return COCO_THRESHOLDS if value == COCO_THRESHOLDS else _FRACTION(value)
 
 
-def number(low: float, high: float) -> Option:
-    """A finite number from `low` to `high`."""
-
-    def valid(value: Any) -> bool:
-        return (
-            isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-        )
-
-    return Option(valid, f"a number from {low:g} to {high:g}")
-
-
-BOOLEAN = Option(lambda value: isinstance(value, bool), "true or false")
-
-
-def _overlap(value: Any) -> bool:
-    return value == COCO_THRESHOLDS or (isinstance(value, float) and 0 <= value <= 1)
-
-
-def _order(value: Any) -> bool:
-    needed = {"boxes", "scores", "classes"}
-    return (
-        isinstance(value, Mapping)
-        and needed <= set(value) <= {*needed, "num_detections"}
-        and all(whole(-1).valid(v) for v in value.values())
-        and all(value[key] >= 0 for key in needed)
-    )
-
-
-_THRESHOLD = {"threshold": number(-math.inf, math.inf)}
-_COMPARE = {"compare_label": BOOLEAN}
+_FRACTION = number(0, 1)
+_THRESHOLD = {"threshold": NUMBER}
+_PLACES = dict.fromkeys(("boxes", "scores", "classes"), needed(whole(0)))
 _BOXES = {
-    "anno_path": Option(lambda value: isinstance(value, str), "the path of a YAML file"),
-    "map_key": Option.one_of(*KEYS),
-    "output_index_mapping": Option(_order, "places of boxes, scores and classes"),
+    "anno_path": text,
+    "map_key": one_of("a key", *KEYS),
+    "output_index_mapping": {**_PLACES, "num_detections": whole(-1)},
 }
-_RECALL = {
-    "iou_thrs": Option(_overlap, f"a fraction from 0.0 to 1.0, or {COCO_THRESHOLDS}"),
-    "map_points": Option(lambda value: value in POINTS and type(value) is int, "0, 11, 101"),
-}
+_RECALL = {"iou_thrs": _overlap, "map_points": one_of("a number of recall points", *POINTS)}
 _BOX_LIBRARIES = ("torch", "torchmetrics", "torchvision", "pycocotools")
 _coco = partial(mean_ap, iou_thrs=COCO_THRESHOLDS, map_points=101)
-
-
-def _error(
-    score: Callable[..., float], options: Mapping[str, Option] = _COMPARE, *libraries: str
-) -> MetricEntry:
-    return MetricEntry(score, higher_is_better=False, options=options, libraries=libraries)
-
+_averages = one_of("an average", *scores.AVERAGES)
+_tokenizers = one_of("a tokenizer", "13a", "intl", "char", "zh", "none")
+_error = partial(MetricEntry, options={"compare_label": flag}, higher_is_better=False)
+_texts = partial(MetricEntry, libraries=("jiwer",), higher_is_better=False)
+_FLOAT = Against.FLOAT_MODEL
 
 METRICS: dict[str, MetricEntry] = {
     # classes
-    "topk": MetricEntry(scores.topk, options={"k": whole(1)}, bare="k"),
-    "Accuracy": MetricEntry(scores.accuracy, options=_THRESHOLD),
-    "F1": MetricEntry(
-        scores.f1,
-        options={"average": Option.one_of(*scores.AVERAGES), **_THRESHOLD},
-        libraries=("sklearn",),
-    ),
+    "topk": MetricEntry(scores.topk, {"k": POSITIVE}),
+    "Accuracy": MetricEntry(scores.accuracy, _THRESHOLD),
+    "F1": MetricEntry(scores.f1, {"average": _averages, **_THRESHOLD}, ("sklearn",)),
     "ROC": MetricEntry(
         scores.roc,  # Neural Compressor's tasks all mean the same there
-        options={"task": Option.one_of("dlrm", "dien", "wide_deep")},
+        {"task": one_of("a task", "dlrm", "dien", "wide_deep")},
+        ("sklearn",),
         inert=frozenset(["task"]),
-        libraries=("sklearn",),
     ),
-    "GLUE": MetricEntry(
-        scores.glue, options={"task": Option.one_of(*scores.TASKS)}, libraries=("sklearn",)
-    ),
-    "mIOU": MetricEntry(
-        scores.miou, options={"num_classes": whole(2)}, libraries=("torch", "torchmetrics")
-    ),
+    "GLUE": MetricEntry(scores.glue, {"task": one_of("a task", *scores.TASKS)}, ("sklearn",)),
+    "mIOU": MetricEntry(scores.miou, {"num_classes": whole(2)}, ("torch", "torchmetrics")),
     # numbers
     "MSE": _error(partial(scores.mean_error, of=np.square)),
     "RMSE": _error(scores.rmse),
@@ -167,63 +79,52 @@ METRICS: dict[str, MetricEntry] = {
         partial(scores.correlation, function="spearmanr"), libraries=("scipy",)
     ),
     # texts
-    "BLEU": MetricEntry(
-        scores.bleu,
-        options={
-            "tokenize": Option.one_of("13a", "intl", "char", "zh", "none"),
-            "lowercase": BOOLEAN,
-        },
-        libraries=("sacrebleu",),
-    ),
-    "WER": _error(partial(scores.error_rate, function="wer"), {}, "jiwer"),
-    "CER": _error(partial(scores.error_rate, function="cer"), {}, "jiwer"),
-    "SquadF1": MetricEntry(squad, options={"exact": BOOLEAN}),
+    "BLEU": MetricEntry(texts.bleu, {"tokenize": _tokenizers, "lowercase": flag}, ("sacrebleu",)),
+    "WER": _texts(partial(texts.error_rate, function="wer")),
+    "CER": _texts(partial(texts.error_rate, function="cer")),
+    "SquadF1": MetricEntry(texts.squad, {"exact": flag}),
     # boxes
-    "mAP": MetricEntry(mean_ap, options={**_BOXES, **_RECALL}, libraries=_BOX_LIBRARIES),
-    "COCOmAP": MetricEntry(_coco, options=_BOXES, libraries=_BOX_LIBRARIES),
-    "COCOmAPv2": MetricEntry(_coco, options={**_BOXES, **_RECALL}, libraries=_BOX_LIBRARIES),
-    "VOCmAP": MetricEntry(mean_ap, options=_BOXES, libraries=_BOX_LIBRARIES),
+    "mAP": MetricEntry(mean_ap, {**_BOXES, **_RECALL}, _BOX_LIBRARIES),
+    "COCOmAP": MetricEntry(_coco, _BOXES, _BOX_LIBRARIES),
+    "COCOmAPv2": MetricEntry(_coco, {**_BOXES, **_RECALL}, _BOX_LIBRARIES),
+    "VOCmAP": MetricEntry(mean_ap, _BOXES, _BOX_LIBRARIES),
     # the float model's outputs
-    "agreement": MetricEntry(scores.agreement, against=Against.FLOAT_MODEL, options=_THRESHOLD),
-    "closeness": MetricEntry(closeness, against=Against.FLOAT_MODEL),
+    "agreement": MetricEntry(scores.agreement, _THRESHOLD, against=_FLOAT),
+    "closeness": MetricEntry(closeness, against=_FLOAT),
 }
 
 
-def metric_names() -> list[str]:
-    """The names of all metrics, sorted."""
-    return sorted(METRICS, key=str.lower)
-
-
 def metric(name: str, options: Mapping[str, Any] | object = None) -> Metric:
-    """The metric called `name`, in capitals or not.
+    """Return the metric called `name`, in capitals or not.
 
-    `options` are as a YAML file has them: a mapping, None, or a single value where the metric takes
-    one (`topk: 5`). MSE, RMSE and MAE with `compare_label: false` compare with the float model's
-    outputs. Raises OptionError for an unknown name or option, a value out of range, or a library
-    that is not installed, with the way to get it.
+    `options` are as a YAML file has them: a mapping, None, or the k of topk alone. MSE, RMSE and
+    MAE with `compare_label: false` compare with the float model's outputs. Raises OptionError for
+    an unknown name or option, a value that is not allowed, or a library that is not installed, with
+    the way to get it.
     """
     by_lower = {known.lower(): known for known in METRICS}
     known = by_lower.get(str(name).lower())
     if known is None:
-        near = did_you_mean(str(name), METRICS)
-        raise OptionError(f"there is no metric {name!r}.{near}")
+        raise OptionError(f"there is no metric {name!r}.{did_you_mean(str(name), METRICS)}")
     entry = METRICS[known]
-    given = entry.checked(known, options)
-    entry.require_libraries(known)
-    against = entry.against
-    if given.get("compare_label") is False:
-        against = Against.FLOAT_MODEL
+    if known == "topk" and options is not None and not isinstance(options, Mapping):
+        options = {"k": options}
+    problems: list[Problem] = []
+    given = plain(read(entry.options, options, (), problems))
+    if problems:
+        said = "; ".join(f"{dotted(at)}: {message}".removeprefix(": ") for at, message in problems)
+        raise OptionError(f"metric {known}: {said}")
+    need(f"metric {known} needs", *entry.libraries, error=OptionError)
+    given = {key: value for key, value in given.items() if key not in entry.inert}
+    against = _FLOAT if given.get("compare_label") is False else entry.against
     return Metric(known, entry.higher_is_better, against, partial(entry.score, **given), given)
 
 
 # --- objects with `reset`, `update` and `result` ---
 
 
-METHODS = ("reset", "update", "result")
-
-
 def metric_of_object(given: Any, *, tensors: bool = False) -> Metric:
-    """The metric that `given` computes by reset(), update(predictions, labels) a batch, result().
+    """Return the metric that `given` computes: reset(), update(predictions, labels), result().
 
     Predictions are the list of the model's outputs, as ONNX Runtime gives them; with `tensors`, as
     a PyTorch module returns them: tensors, one alone where there is one. More is better unless
@@ -236,11 +137,12 @@ def metric_of_object(given: Any, *, tensors: bool = False) -> Metric:
         name, given = str(given.name), given.metric_cls(**given.kwargs)
     if isinstance(given, type):
         raise OptionError(f"metric {given.__name__} is a class; give an object: {given.__name__}()")
-    missing = [method for method in METHODS if not callable(getattr(given, method, None))]
+    methods = ("reset", "update", "result")
+    missing = [name for name in methods if not callable(getattr(given, name, None))]
     if missing:
         raise OptionError(
-            f"metric is a {name} without {', '.join(missing)}; give a metric's name, or an object "
-            "with reset(), update(predictions, labels) and result()"
+            f"metric is a {type(given).__name__} without {', '.join(missing)}; give a metric's "
+            "name, or an object with reset(), update(predictions, labels) and result()"
         )
     on_labels = getattr(given, "compare_label", True) is not False
     return Metric(
@@ -248,7 +150,7 @@ def metric_of_object(given: Any, *, tensors: bool = False) -> Metric:
         getattr(given, "higher_is_better", True) is not False,
         Against.LABELS if on_labels else Against.FLOAT_MODEL,
         _Updates(given, name, tensors),
-        {"source": _source(type(given))},
+        {"source": source_digest(given)},
     )
 
 
@@ -283,7 +185,7 @@ def _returned(outputs: Outputs) -> Any:
 
 
 def _tensors(value: Any) -> Any:
-    """With arrays of numbers as PyTorch's tensors."""
+    """Return `value` with arrays of numbers as PyTorch's tensors."""
     if isinstance(value, (list, tuple)):
         return type(value)(_tensors(one) for one in value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
@@ -291,11 +193,3 @@ def _tensors(value: Any) -> Any:
 
         return torch.from_numpy(value.copy())
     return value
-
-
-def _source(kind: type) -> str:
-    """A digest of the class's text: another text may measure otherwise."""
-    try:
-        return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()[:24]
-    except (OSError, TypeError):
-        return ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,12 @@ from octavo.results.tuning import Approach, TuneResult
 from octavo.tune.api import tune
 from octavo.tune.arguments import Shapes, checked_recipes, is_torch, weighted_metrics
 from octavo.tune.inc.config import Config
-from octavo.tune.inc.file_arguments import (
-    arguments,
-    criterion_for,
-    file_notes,
-    model_of,
-    workspace_of,
-)
+from octavo.tune.inc.file_arguments import arguments, criterion_for, model_of, workspace_of
 from octavo.tune.inc.load import load_config
 from octavo.tune.search import Logged, View
 
 _ATTRIBUTES = ("model", "eval_func", "calib_dataloader", "eval_dataloader", "metric")
-_OWN = ("config", "_options", "_report")
+_OWN = ("config", "_of_model", "_of_search", "_recipes", "_report")
 
 
 class Quantization:
@@ -51,7 +44,6 @@ class Quantization:
         recipe: as of `octavo.tune.tune`.
         shapes: as of `octavo.tune.tune`.
         workers: as of `octavo.tune.tune`.
-        executor: as of `octavo.tune.tune`.
         workspace: the folder of the history; by default the file's tuning.workspace.path, or the
             file's name in `octavo_tuning` in the current folder.
         resume: goes on with the search whose history is there. Ctrl-C, a crash or a kill lose
@@ -74,7 +66,6 @@ class Quantization:
         recipe: str | Path | Recipe | None = None,
         shapes: Shapes | Sequence[Shapes] = (),
         workers: int | None = None,
-        executor: Executor | None = None,
         workspace: str | Path | None = None,
         resume: bool = False,
         report: str | Path | None = None,
@@ -82,12 +73,26 @@ class Quantization:
     ) -> None:
         if isinstance(conf, Config) and approach is not None:
             raise OptionError("approach: conf is loaded already; give it to load_config")
-        self.config = conf if isinstance(conf, Config) else load_config(conf, approach=approach)
-        self._options = _Options(
-            *(target, cpu, threads, custom_ops, example_inputs),
-            *(checked_recipes(recipe), shapes, workers, executor),
-            *(workspace, resume, view or Logged()),
+        self.config = config = (
+            conf if isinstance(conf, Config) else load_config(conf, approach=approach)
         )
+        native = target == "native"  # it has one format, whatever the file says
+        self._of_model: dict[str, Any] = {
+            "target": target,
+            "cpu": cpu,
+            "quant_format": "qoperator" if native and config.quant_format else config.quant_format,
+            "threads": threads,
+            "custom_ops": custom_ops,
+            "example_inputs": example_inputs,
+        }
+        self._of_search: dict[str, Any] = {
+            "shapes": shapes,
+            "workers": workers,
+            "workspace": workspace_of(config, workspace),
+            "resume": resume or bool(config.resume),
+            "view": view or Logged(),
+        }
+        self._recipes = checked_recipes(recipe)
         self._report = None if report is None else _checked_page(Path(report))
         self.model: Any = None
         self.eval_func: Callable[[Any], Any] | None = None
@@ -113,11 +118,10 @@ class Quantization:
             raise OptionError(
                 f"Quantization.metric {what}: set eval_dataloader with it, or eval_func alone"
             )
-        options, view = self._options, self._options.view
-        target = options.target_of(self.config, self.model)
-        layers = [decision.layer for decision in target.decisions(options.recipes[0])]
-        notes = file_notes(self.config, layers)
-        given = options.over(arguments(self.config, options.recipes, layers), self.config)
+        target = target_of(model_of(self.config, self.model), **self._of_model)
+        layers = [decision.layer for decision in target.decisions(self._recipes[0])]
+        notes, view = self.config.all_notes(layers), self._of_search["view"]
+        given = arguments(self.config, self._recipes, layers) | self._of_search
         if self.metric is not None:
             given["metric"] = metrics = weighted_metrics(self.metric, tensors=is_torch(target))
             given["criterion"] = criterion_for(self.config, metrics)
@@ -140,49 +144,6 @@ class Quantization:
             write_html(tuning_html(result), self._report)
         samples = self.config.sampling_size[0]
         return QuantizedModel(result, target, self.calib_dataloader, samples)
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What `Quantization` is given beside the file."""
-
-    target: str | None
-    cpu: str | None
-    threads: int | None
-    custom_ops: Any
-    example_inputs: Any
-    recipes: tuple[Recipe, ...]
-    shapes: Any
-    workers: int | None
-    executor: Executor | None
-    workspace: str | Path | None
-    resume: bool
-    view: View
-
-    def target_of(self, config: Config, model: Any) -> Target:
-        """The model as `config` and these options have it."""
-        native = self.target == "native"  # it has one format, whatever the file says
-        return target_of(
-            model_of(config, model),
-            target=self.target,
-            cpu=self.cpu,
-            quant_format="qoperator" if native and config.quant_format else config.quant_format,
-            threads=self.threads,
-            custom_ops=self.custom_ops,
-            example_inputs=self.example_inputs,
-        )
-
-    def over(self, given: dict[str, Any], config: Config) -> dict[str, Any]:
-        """The arguments that `config` gives, and these."""
-        return {
-            **given,
-            "shapes": self.shapes,
-            "workers": self.workers,
-            "executor": self.executor,
-            "workspace": workspace_of(config, self.workspace),
-            "resume": self.resume or given["resume"],
-            "view": self.view,
-        }
 
 
 def _checked_page(path: Path) -> Path:

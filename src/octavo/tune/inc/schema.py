@@ -1,7 +1,7 @@
 """A configuration of Neural Compressor 1.x, whole: every key, and what it may be.
 
 What Octavo does not do is known here all the same: such keys are refused by name, with the reason,
-or said to be idle (`sections.Key`).
+or said to be idle (`sections.Key`). What an idle key or section holds is not looked at.
 """
 
 from __future__ import annotations
@@ -9,27 +9,26 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.recipe import patterns
-from octavo.tune.inc import values
-from octavo.tune.inc.schema_data import Dataloader, Postprocess, Train
+from octavo.tune.inc.metrics import METRICS
 from octavo.tune.inc.sections import ByName, Kind, idle, needed
 from octavo.tune.inc.values import (
-    NUMBER,
     NUMBERS,
     POSITIVE,
-    WHOLE,
     anything,
+    count_or_all,
     either,
     flag,
+    flag_or_text,
     many,
     names,
     number,
-    numeral,
     one_of,
     refused,
     share,
     some_of,
     text,
     whole,
+    wrong_value,
 )
 
 FRAMEWORKS = {
@@ -52,10 +51,6 @@ _MODEL_SAYS = "an ONNX or PyTorch model says its inputs and outputs itself"
 # --- quantization ---
 
 _CALIBRATION = "dynamic quantization measures activations while the model runs, and calibrates none"
-_STATIC_ONLY = "it is for static quantization's graph rewrites; Octavo has nothing to switch"
-_SEARCHED = (
-    "the search decides by measuring which layers stay float; name a layer in op_wise to keep it so"
-)
 APPROACHES = {
     "post_training_static_quant": "static",
     "post_training_dynamic_quant": "dynamic",
@@ -69,15 +64,15 @@ REFUSED_GRANULARITIES = {
     "per_channel": "an activation's channels are summed over, so they cannot have scales of their "
     "own (leave it out for one scale a row)"
 }
-_DTYPES = ("int8", "uint8", "fp32", "bf16", "fp16")
-_ALGORITHMS = ("minmax", "kl", "placeholder", "percentile", "entropy")
+_DTYPES = some_of("a dtype", "int8", "uint8", "fp32", "bf16", "fp16")
+_PER_TENSOR = either({"per_tensor": "per_tensor"}, REFUSED_GRANULARITIES, "a granularity")
 
 
 def _regex(value: Any) -> str:
     try:
         patterns.check(value)
     except ValueError as error:
-        raise values.wrong_value(
+        raise wrong_value(
             value, f"a regular expression ({error})", "one that matches whole operator names"
         ) from None
     return str(value)
@@ -87,54 +82,37 @@ _LAYERS: dict[str, Kind] = {
     "weight": {
         "granularity": some_of("a granularity", "per_channel", "per_tensor"),
         "scheme": some_of("a scheme", "asym", "sym", "asym_float"),
-        "dtype": some_of("a dtype", *_DTYPES),
+        "dtype": _DTYPES,
         "algorithm": some_of("an algorithm", "minmax", "kl"),
-        "bit": idle(
-            many(number(0, 7, above=True), "a list of bits"),
-            "Neural Compressor uses it for low-precision training only",
-        ),
+        "bit": idle("Neural Compressor uses it for low-precision training only"),
     },
     "activation": {
-        "granularity": many(
-            either({"per_tensor": "per_tensor"}, REFUSED_GRANULARITIES, "a granularity"),
-            "a list of granularities",
-        ),
+        "granularity": many(_PER_TENSOR, "a list of granularities"),
         "scheme": some_of("a scheme", "asym", "sym"),
-        "dtype": some_of("a dtype", *_DTYPES),
-        "compute_dtype": idle(
-            some_of("a dtype", "int8", "uint8", "fp32", "bf16", "None"),
-            "activations are quantized to uint8 where they are quantized",
-        ),
-        "algorithm": idle(
-            some_of("an algorithm", *_ALGORITHMS),
-            "an activation's range is from its least value to its greatest",
-        ),
+        "dtype": _DTYPES,
+        "compute_dtype": idle("activations are quantized to uint8 where they are quantized"),
+        "algorithm": idle("an activation's range is from its least value to its greatest"),
     },
 }
-_QUANT_LEVEL = idle(one_of("a level", "auto", 0, 1), "the strategy says where the search starts")
-_RECIPES: dict[str, Kind] = {
-    **dict.fromkeys(
-        """scale_propagation_max_pooling scale_propagation_concat fast_bias_correction
-        weight_correction""".split(),
-        idle(flag, _STATIC_ONLY),
-    ),
-    **dict.fromkeys(
-        """first_conv_or_matmul_quantization last_conv_or_matmul_quantization
-        pre_post_process_quantization ffn_matmul_quantization""".split(),
-        idle(flag, _SEARCHED),
-    ),
+_QUANT_LEVEL = idle("the strategy says where the search starts")
+_DATALOADER: dict[str, Kind] = {
+    "dataset": ByName(text, anything),
+    "batch_size": POSITIVE,
+    **dict.fromkeys("last_batch shuffle distributed filter transform".split(), anything),
 }
+_STATIC = ("static", "auto")
 _QUANTIZATION: dict[str, Kind] = {
     "approach": either(APPROACHES, REFUSED_APPROACHES, "an approach"),
-    "train": idle(Train, "only quant_aware_training trains"),
-    "advance": {"bias_correction": idle(one_of("a correction", "weight_empirical"), _STATIC_ONLY)},
+    "train": idle("only quant_aware_training trains"),
+    "advance": idle("it is for static quantization's graph rewrites; Octavo has none to switch"),
     "calibration": {
-        "sampling_size": idle(
-            many(numeral(POSITIVE), "a list of sizes"), _CALIBRATION, "static", "auto"
-        ),
-        "dataloader": idle(Dataloader, _CALIBRATION, "static", "auto"),
+        "sampling_size": idle(_CALIBRATION, many(POSITIVE, "a list of sizes"), *_STATIC),
+        "dataloader": idle(_CALIBRATION, _DATALOADER, *_STATIC),
     },
-    "recipes": _RECIPES,
+    "recipes": idle(
+        "the search decides by measuring which layers stay float; name a layer in op_wise to keep "
+        "it so"
+    ),
     "model_wise": _LAYERS,
     "optype_wise": ByName(text, _LAYERS),
     "op_wise": ByName(_regex, _LAYERS),
@@ -143,70 +121,32 @@ _QUANTIZATION: dict[str, Kind] = {
 
 # --- evaluation: the metric, and how speed is measured ---
 
-_PROCESSES = (
-    "it is for Neural Compressor's benchmark of several processes: Octavo times one process, with "
-    "the threads that it is given"
-)
-_FLAGS = many(flag, "a list of switches")
-_MAP_KEY = {"anno_path": text, "map_key": text}
-_TASK = {"task": text}
-_THRESHOLD = {"threshold": NUMBER}
-METRICS: dict[str, Kind] = {
-    "topk": one_of("a k that Neural Compressor has", 1, 5),
-    "mAP": {
-        "anno_path": text,
-        "iou_thrs": values.iou_thresholds,
-        "map_points": one_of("a number of recall points", 0, 11, 101),
-    },
-    "COCOmAP": _MAP_KEY,
-    "COCOmAPv2": {
-        **_MAP_KEY,
-        "output_index_mapping": {
-            **dict.fromkeys(("boxes", "scores", "classes"), needed(WHOLE)),
-            "num_detections": WHOLE,
-        },
-    },
-    "VOCmAP": {"anno_path": text},
-    **{key: {"compare_label": flag} for key in ("MSE", "RMSE", "MAE")},
-    "mIOU": {"num_classes": POSITIVE},
-    "GLUE": _TASK,
-    "ROC": _TASK,
-    "F1": {
-        "average": one_of("an average", "binary", "micro", "macro", "weighted"),
-        **_THRESHOLD,
-    },
-    "SquadF1": {"exact": flag},
-    "BLEU": {"tokenize": text, "lowercase": flag},
-    # Neural Compressor's, and ours.
-    **dict.fromkeys(("Accuracy", "agreement"), _THRESHOLD),
-    **{key: {} for key in "Loss Pearson Spearman WER CER closeness".split()},
-}
-_CONFIGS: dict[str, Kind] = {
-    **dict.fromkeys(
-        """cores_per_instance num_of_instance inter_num_of_threads
-            intra_num_of_threads""".split(),
-        idle(POSITIVE, _PROCESSES),
-    ),
-    "kmp_blocktime": idle(whole(0), _PROCESSES),
-    "kmp_affinity": idle(text, _PROCESSES),
+_METRICS: dict[str, Kind] = {
+    name: POSITIVE if name == "topk" else entry.options for name, entry in METRICS.items()
 }
 _RUNS: dict[str, Kind] = {
-    "iteration": values.count_or_all,
-    "configs": _CONFIGS,
+    "iteration": count_or_all,
+    "configs": idle(
+        "it is for Neural Compressor's benchmark of several processes: Octavo times one process, "
+        "with the threads that it is given"
+    ),
     "dataloader": idle(
-        Dataloader,
         "Octavo ships no data sets: give the data with --data, or an evaluate function (the "
         "batch_size of evaluation.accuracy is used for --data)",
+        _DATALOADER,
     ),
     "postprocess": idle(
-        Postprocess,
-        "it belongs to Neural Compressor's data loaders: do it in your evaluate function",
+        "it belongs to Neural Compressor's data loaders: do it in your evaluate function"
     ),
 }
 _EVALUATION: dict[str, Kind] = {
     "accuracy": {
-        "metric": METRICS,
-        "multi_metrics": {"weight": NUMBERS, "higher_is_better": _FLAGS, **METRICS},
+        "metric": _METRICS,
+        "multi_metrics": {
+            "weight": NUMBERS,
+            "higher_is_better": many(flag, "a list of switches"),
+            **_METRICS,
+        },
         **_RUNS,
     },
     "performance": {"warmup": whole(0), **_RUNS},
@@ -225,24 +165,18 @@ REFUSED_STRATEGIES = {
     "automixedprecision": _NO_MIXED,
     "auto_mixed_precision": _NO_MIXED,
 }
-_NO_SETTING = "Octavo's strategies have no such setting"
-_SIGOPT = "it is for SigOpt, a web service that is closed"
+_IDLE_SETTINGS = """sigopt_api_token sigopt_project_id sigopt_experiment_name accuracy_weight
+latency_weight confidence_batches hawq_v2_loss""".split()
 _OBJECTIVE = one_of("an objective", "performance", "accuracy", "modelsize", "footprint")
 _OBJECTIVES: dict[str, Kind] = {
     "objective": needed(many(_OBJECTIVE, "a list of objectives")),
     "weight": NUMBERS,
-    "higher_is_better": _FLAGS,
+    "higher_is_better": idle("latency, size and memory are made small, and accuracy large"),
 }
 _TUNING: dict[str, Kind] = {
     "strategy": {
         "name": needed(either(STRATEGIES, REFUSED_STRATEGIES, "a strategy")),
-        **dict.fromkeys(
-            ("sigopt_api_token", "sigopt_project_id", "sigopt_experiment_name"),
-            idle(text, _SIGOPT),
-        ),
-        **dict.fromkeys(("accuracy_weight", "latency_weight"), idle(NUMBER, _NO_SETTING)),
-        "confidence_batches": idle(POSITIVE, _NO_SETTING),
-        "hawq_v2_loss": idle(anything, _NO_SETTING),
+        **dict.fromkeys(_IDLE_SETTINGS, idle("Octavo's strategies have no such setting")),
     },
     "accuracy_criterion": {
         "relative": share(below=1),
@@ -254,53 +188,41 @@ _TUNING: dict[str, Kind] = {
     "multi_objective": _OBJECTIVES,  # its name in 1.9 and 1.10
     "exit_policy": {"timeout": number(0), "max_trials": POSITIVE, "performance_only": flag},
     "random_seed": whole(0, 2**32 - 1),
-    "tensorboard": idle(flag, "Octavo writes no TensorBoard logs; --report draws the search"),
-    "workspace": {"path": text, "resume": values.flag_or_text},
-    "diagnosis": idle(
-        {
-            "diagnosis_after_tuning": flag,
-            "op_list": names,
-            "iteration_list": many(numeral(WHOLE), "a list of whole numbers"),
-            "inspect_type": one_of("what is inspected", "all", "activation", "weight"),
-            "save_to_disk": flag,
-            "save_path": text,
-        },
-        "the result's ranking says what each layer does to the output",
-    ),
+    "tensorboard": idle("Octavo writes no TensorBoard logs; --report draws the search"),
+    "workspace": {"path": text, "resume": flag_or_text},
+    "diagnosis": idle("the result's ranking says what each layer does to the output"),
 }
 
 _TO_QUANTIZE = "take the section out to quantize the model as it is"
+_TRAINED = "Octavo does not train: {} elsewhere and tune the result, or"
 REFUSED_SECTIONS = {
     "pruning": "Octavo does not prune: prune elsewhere and tune the result, or",
-    "distillation": "Octavo does not train: distil elsewhere and tune the result, or",
-    "auto_distillation": "Octavo does not train: distil elsewhere and tune the result, or",
+    "distillation": _TRAINED.format("distil"),
+    "auto_distillation": _TRAINED.format("distil"),
     "nas": "Octavo searches recipes, not architectures: tune the model that was found, or",
-    "train": "Octavo does not train: train elsewhere and tune the result, or",
-    "graph_optimization": (
-        "Octavo does not optimize float graphs: ONNX Runtime does it when it loads a model;"
-    ),
-    "mixed_precision": (
-        f"{_NO_MIXED}: for half-size weights use dtype fp16 in model_wise.weight, or"
-    ),
-    "model_conversion": (
-        "Octavo does not convert models trained for quantization: give the float model;"
-    ),
+    "train": _TRAINED.format("train"),
+    "graph_optimization": "Octavo does not optimize float graphs: ONNX Runtime does it when it "
+    "loads a model;",
+    "mixed_precision": f"{_NO_MIXED}: for half-size weights use dtype fp16 in model_wise.weight, "
+    "or",
+    "model_conversion": "Octavo does not convert models trained for quantization: give the float "
+    "model;",
 }
 ROOT: dict[str, Kind] = {
     "model": needed(
         {
             "name": needed(text),
             "framework": needed(either(FRAMEWORKS, REFUSED_FRAMEWORKS, "a framework")),
-            "inputs": idle(names, _MODEL_SAYS, "tensorflow"),
-            "outputs": idle(names, _MODEL_SAYS, "tensorflow"),
+            "inputs": idle(_MODEL_SAYS, names, "tensorflow"),
+            "outputs": idle(_MODEL_SAYS, names, "tensorflow"),
         }
     ),
-    "version": values.version,
+    "version": number(1, 1),
     "device": either({"cpu": "cpu"}, {"gpu": "Octavo's int8 models are for CPUs"}, "a device"),
     "quantization": _QUANTIZATION,
     "evaluation": _EVALUATION,
     "tuning": _TUNING,
-    "use_bf16": idle(flag, _NO_MIXED),
+    "use_bf16": idle(_NO_MIXED),
     "quant_level": _QUANT_LEVEL,
     **{key: refused(f"{reason} {_TO_QUANTIZE}") for key, reason in REFUSED_SECTIONS.items()},
 }

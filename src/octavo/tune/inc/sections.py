@@ -1,14 +1,14 @@
-"""What the schema is made of, how a file is read by it, and what is wrong with the file."""
+"""What the schema is made of, how a file is read by it, and what does not fit together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from octavo.errors import ConfigError, listed, suggest
 from octavo.recipe.yaml_files import Document
-from octavo.tune.inc.values import wrong_value
+from octavo.tune.inc.values import anything, wrong_value
 
 Place = tuple[str | int, ...]
 Kind = Any
@@ -21,8 +21,7 @@ MULTI_OBJECTIVES = ("multi_objectives", "multi_objective")
 """One key under its two names."""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """What is wrong at `place`, the keys from the outermost one on."""
 
     place: Place
@@ -56,11 +55,11 @@ class Section:
     said: Mapping[str, Any]
 
     def given(self) -> dict[str, Any]:
-        """What the file itself says, by key, in the schema's order."""
+        """Return what the file itself says, by key, in the schema's order."""
         return {key: self.said[key] for key in self.keys if key in self.said}
 
     def get(self, *path: str, default: Any = None) -> Any:
-        """What the file says at `path`, else `default`."""
+        """Return what the file says at `path`, else `default`."""
         value: Any = self
         for key in path:
             if not isinstance(value, Section) or key not in value.said:
@@ -70,22 +69,22 @@ class Section:
 
 
 def needed(kind: Kind) -> Key:
-    """`kind`, of a key that may not be left out."""
+    """Return `kind` for a key that may not be left out."""
     return Key(kind, needed=True)
 
 
-def idle(kind: Kind, reason: str, *used_by: str) -> Key:
-    """`kind`, of a key that changes nothing unless one of `used_by` is asked for."""
+def idle(reason: str, kind: Kind = anything, *used_by: str) -> Key:
+    """Return `kind` for a key that changes nothing unless one of `used_by` is asked for."""
     return Key(kind, idle=reason, used_by=used_by)
 
 
 def key_of(kind: Kind) -> Key:
-    """What is said of a key beside its kind."""
+    """Return `kind` with what is said of a key beside it."""
     return kind if isinstance(kind, Key) else Key(kind)
 
 
 def read(kind: Kind, value: Any, place: Place, problems: list[Problem]) -> Any:
-    """`value` as it is used, sections as Section; what does not fit is added to `problems`."""
+    """Return `value` as it is used, sections as Section; add what does not fit to `problems`."""
     kind = key_of(kind).kind
     try:
         if isinstance(kind, Mapping):
@@ -132,48 +131,69 @@ def _by_name(kind: ByName, value: Any, place: Place, problems: list[Problem]) ->
     }
 
 
+def plain(value: Any) -> Any:
+    """Return what a file says, its sections as mappings."""
+    if isinstance(value, Section):
+        return {key: plain(inner) for key, inner in value.given().items()}
+    return value
+
+
 def dotted(place: Place) -> str:
-    """`quantization.op_wise['/conv'].weight`."""
+    """Return `quantization.op_wise['/conv'].weight`."""
     text = ""
     for key in place:
-        plain = isinstance(key, str) and key.isidentifier()
-        text += f".{key}" if plain else f"[{key!r}]"
+        is_name = isinstance(key, str) and key.isidentifier()
+        text += f".{key}" if is_name else f"[{key!r}]"
     return text.removeprefix(".")
 
 
 def error_of(problems: Iterable[Problem], document: Document) -> ConfigError:
-    """All problems in the order of their lines, a line each."""
-    lines = sorted(
-        ((document.line(p.place), p) for p in problems), key=lambda numbered: numbered[0]
-    )
+    """Return all problems as one error, a line each, in the order of the file's lines."""
+    lines = sorted(((document.line(p.place), p) for p in problems), key=lambda pair: pair[0])
     return ConfigError(
         "\n".join(
-            f"{document.source}:{line}: {dotted(p.place) or 'the file'}: {p.message}"
-            for line, p in lines
+            f"{document.source}:{line}: {dotted(place) or 'the file'}: {message}"
+            for line, (place, message) in lines
         )
     )
-
-
-# --- what does not fit together, though every key and value is known ---
 
 
 def consistency_problems(root: Section) -> Iterator[Problem]:
-    """What does not fit together."""
+    """Yield what does not fit together, though every key and value is known."""
     yield from _check_approach(root)
-    yield from _check_criterion(root.get("tuning", "accuracy_criterion"))
-    for key in MULTI_OBJECTIVES:
-        yield from _check_objectives(root.get("tuning", key), ("tuning", key))
-    if all(root.get("tuning", key) for key in MULTI_OBJECTIVES):
+    criterion = root.get("tuning", "accuracy_criterion")
+    bounds = [] if criterion is None else {"relative", "absolute"} & set(criterion.given())
+    if criterion is not None and len(bounds) != 1:
         yield Problem(
-            ("tuning", "multi_objective"), "is there beside multi_objectives; give one of the two"
+            ("tuning", "accuracy_criterion"),
+            f"has {'both' if bounds else 'neither'} of relative and absolute; give one of them",
         )
-    yield from _check_metrics(root)
-    for place in (("quantization", "calibration"), ACCURACY, PERFORMANCE):
-        sets = root.get(*place, "dataloader", "dataset")
-        if sets is not None and len(sets.given()) > 1:
-            yield Problem(
-                (*place, "dataloader", "dataset"), f"names {_and(sets)}; name one data set"
-            )
+    for key in MULTI_OBJECTIVES:
+        place: Place = ("tuning", key)
+        multi = root.get("tuning", key)
+        if multi is not None:
+            names = multi.get("objective")
+            if len(set(names)) != len(names):
+                yield Problem((*place, "objective"), "names an objective twice; name each once")
+            yield from _check_lists(multi, place, len(names), "objective", "weight")
+    if all(root.get("tuning", key) for key in MULTI_OBJECTIVES):
+        yield _beside(("tuning", "multi_objective"), "multi_objectives")
+    one, several = (root.get(*ACCURACY, key) for key in ("metric", "multi_metrics"))
+    if one is not None and len(one.given()) > 1:
+        named = " and ".join(one.given())
+        yield Problem((*ACCURACY, "metric"), f"names {named}; name one, or use multi_metrics")
+    if several is not None:
+        place = (*ACCURACY, "multi_metrics")
+        count = len(several.given().keys() - {"weight", "higher_is_better"})
+        if one is not None:
+            yield _beside(place, "metric")
+        if not count:
+            yield Problem(place, "names no metric; name one or more")
+        yield from _check_lists(several, place, count, "metric", "weight", "higher_is_better")
+
+
+def _beside(place: Place, other: str) -> Problem:
+    return Problem(place, f"is there beside {other}; give one of the two")
 
 
 def _check_approach(root: Section) -> Iterator[Problem]:
@@ -189,70 +209,15 @@ def _check_approach(root: Section) -> Iterator[Problem]:
     )
 
 
-def _check_criterion(criterion: Section | None) -> Iterator[Problem]:
-    if criterion is None:
-        return
-    given = [key for key in ("relative", "absolute") if key in criterion.given()]
-    if len(given) != 1:
-        yield Problem(
-            ("tuning", "accuracy_criterion"),
-            f"has {'both' if given else 'neither'} of relative and absolute; give one of them",
-        )
-
-
-def _check_objectives(multi: Section | None, place: Place) -> Iterator[Problem]:
-    if multi is None:
-        return
-    count = len(multi.get("objective"))
-    if len(set(multi.get("objective"))) != count:
-        yield Problem((*place, "objective"), "names an objective twice; name each once")
-    yield from _check_weights(multi.get("weight"), count, "objective", place)
-    better = multi.get("higher_is_better")
-    if better is not None and len(better) not in (1, count):
-        yield Problem(
-            (*place, "higher_is_better"),
-            f"has {len(better)} values for {count} objectives; give one for each, or one for all",
-        )
-
-
-def _check_weights(
-    weights: tuple[float, ...] | None, count: int, what: str, place: Place
+def _check_lists(
+    section: Section, place: Place, count: int, what: str, *keys: str
 ) -> Iterator[Problem]:
-    if weights is None:
-        return
-    if len(weights) != count:
-        yield Problem(
-            (*place, "weight"), f"has {len(weights)} values for {count} {what}s; give one for each"
-        )
-    if min(weights) < 0 or not sum(weights):
+    """Yield what is wrong with the lists of values for `count` objectives or metrics."""
+    for key in keys:
+        values = section.get(key)
+        if values is not None and len(values) != count:
+            said = f"has {len(values)} values for {count} {what}s; give one for each"
+            yield Problem((*place, key), said)
+    weights = section.get("weight")
+    if weights is not None and (min(weights) < 0 or not sum(weights)):
         yield Problem((*place, "weight"), "has to be 0 or more each, and above 0 together")
-
-
-def _check_metrics(root: Section) -> Iterator[Problem]:
-    accuracy = root.get(*ACCURACY)
-    if accuracy is None:
-        return
-    one, several = accuracy.get("metric"), accuracy.get("multi_metrics")
-    if one is not None and several is not None:
-        yield Problem((*ACCURACY, "multi_metrics"), "is there beside metric; give one of the two")
-    if one is not None and len(one.given()) > 1:
-        yield Problem((*ACCURACY, "metric"), f"names {_and(one)}; name one, or use multi_metrics")
-    if several is None:
-        return
-    place, count = (
-        (*ACCURACY, "multi_metrics"),
-        len(set(several.given()) - {"weight", "higher_is_better"}),
-    )
-    if not count:
-        yield Problem(place, "names no metric; name one or more")
-    yield from _check_weights(several.get("weight"), count, "metric", place)
-    better = several.get("higher_is_better")
-    if better is not None and len(better) != count:
-        yield Problem(
-            (*place, "higher_is_better"),
-            f"has {len(better)} values for {count} metrics; give one for each",
-        )
-
-
-def _and(section: Section) -> str:
-    return " and ".join(section.given())
