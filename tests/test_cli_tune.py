@@ -8,12 +8,11 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -373,62 +372,3 @@ def test_shapes_as_written(text: str, found: Any) -> None:
 def test_wrong_shapes_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="--shape"):
         shape_of(text)
-
-
-@pytest.fixture
-def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two worker processes on loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    address = f"tcp://127.0.0.1:{port}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    place = ["--host", "127.0.0.1", "--no-dashboard"]
-    commands = [["scheduler", *place, "--port", port]]
-    commands += [["worker", address, *place, "--nthreads", "1", "--no-nanny"] for _ in range(2)]
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = [
-        subprocess.Popen([sys.executable, "-m", "dask", *command], env=environment, **silent)
-        for command in commands
-    ]
-    try:
-        yield address, started[1:]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-def test_a_dask_cluster_finds_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from distributed import LocalCluster
-
-    Path("conf.yaml").write_text(RANDOM)
-    model = str(here / "model.onnx")
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    ) as local:
-        address = local.scheduler_address
-        assert run("tune", "conf.yaml", "--model", model, "--json", "--dask", address) == 0
-    assert trials(capsys.readouterr().out) == undisturbed()
-
-
-@pytest.mark.slow
-def test_a_dask_cluster_that_loses_a_worker_finds_the_same(
-    folder: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]]
-) -> None:
-    from distributed import Client
-
-    address, workers = cluster
-    with Client(address, timeout="30s", set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=30)
-    (folder / "conf.yaml").write_text(RANDOM)
-    command = ("tune", "conf.yaml", "--model", str(folder / "model.onnx"), "--json")
-    history = folder / "dask" / "history.jsonl"
-    with start(*command, "--dask", address, "--workspace", "dask") as process:
-        wait_for(lambda: history.exists() and history.read_text().count('"trial"') >= 2)
-        workers[0].kill()
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert trials(out) == undisturbed()
-    found = json.loads(out)["trials"]
-    assert len(found) == 10 and not any(trial["error"] for trial in found)

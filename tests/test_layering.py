@@ -57,7 +57,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "tune": (
         {"measure", "results", "recipe", "core", "files", "front_ends", "errors"},
-        {"numpy", "optuna", "pydantic", "ruamel", "dask", "distributed"},
+        {"numpy", "optuna", "pydantic", "ruamel"},
     ),
     # Metrics by the names of Neural Compressor's files: a table of other libraries.
     "tune.inc": (
@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             *("onnx", "torch", "tune", "measure", "report", "results", "recipe"),
             *("core", "files", "front_ends", "errors"),
         },
-        {"typer", "click", "rich", "distributed"},
+        {"typer", "click", "rich"},
     ),
     # Which front end a model belongs to: what loads them for the command line and for tuning.
     "front_ends": ({"onnx", "torch", "recipe", "core", "files", "errors"}, set()),

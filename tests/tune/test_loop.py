@@ -6,7 +6,6 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,14 +196,14 @@ def test_a_numpy_number_and_a_dict_are_accuracies() -> None:
     assert tune(Simulated((0.0,)), lambda m: {"accuracy": 1}, **SIZE).baseline.accuracy == 1.0
 
 
-@pytest.mark.parametrize("parallel", [None, 3])
+@pytest.mark.parametrize("parallel", [1, 3])
 def test_stopping_at_the_first_does_not_depend_on_how_many_run_at_once(
-    parallel: int | None,
+    parallel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executor = None if parallel is None else ThreadPoolExecutor(parallel)
     target, how = Simulated((0.1, 0.1, 0.0, 0.0)), {"strategy": "exhaustive", **SIZE}
-    result = tune(target, evaluate, executor=executor, **how)
     alone = tune(target, evaluate, **how)
+    monkeypatch.setattr(InProcess, "parallel", parallel)
+    result = tune(target, evaluate, **how)
     assert plain(result.trials) == plain(alone.trials)
 
 
@@ -248,8 +247,7 @@ def test_a_trial_that_was_evaluated_counts_though_its_timing_was_cut_off(
         Criterion(relative=0.01),
         Objective(),
         History(None, {}),
-        InProcess(setting),
-        TimesUp(setting, 1, error),
+        TimesUp(setting, 3, error),
         Quiet(),
     )
     loop = Loop(measuring, setting.target.decisions, Limits(timeout=60.0))
@@ -289,7 +287,7 @@ def test_a_comparison_leaves_time_for_evaluations_or_is_left_out(
 ) -> None:
     """By the float model's figures; a search that is resumed takes the same way."""
     criterion, history, asked = Criterion(relative=0.01), History(None, {}), Asked()
-    measuring = Measurements(criterion, Objective(), history, asked, asked, Quiet())
+    measuring = Measurements(criterion, Objective(), history, asked, Quiet())
     measuring.deadline = None if timeout is None else time.monotonic() + timeout
     measuring.baseline = replace(measuring.baseline, latency=latency, seconds=evaluation)
     trials = [Trial(0, preset(name), name, name) for name in ("int8", "int4")]

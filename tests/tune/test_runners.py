@@ -8,18 +8,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from octavo.errors import EvaluationError, OptionError
-from octavo.recipe import FLOAT, Rule, preset
+from octavo.errors import OptionError
+from octavo.recipe import preset
+from octavo.tune import tune
 from octavo.tune.evaluators import CallableEvaluator
-from octavo.tune.runners import DEATHS, InExecutor, InProcess, Runner, Workers, is_lost
+from octavo.tune.runners import DEATHS, InProcess, Runner, Workers
 from octavo.tune.tasks import Errors, Evaluate, Setting, Task, TaskResult, Variant
 from tests.tune.simulated_target import Simulated, evaluate
 
@@ -34,7 +33,6 @@ def setting(**options: Any) -> Setting:
 
 MAKERS: dict[str, Callable[[], Runner]] = {
     "in process": lambda: InProcess(setting()),
-    "threads": lambda: InExecutor(setting(), ThreadPoolExecutor(2), 2),
     "workers": lambda: Workers(setting(), 2),
 }
 
@@ -105,11 +103,8 @@ def test_workers_are_ended_at_the_deadline() -> None:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("name", ["in process", "threads"])
-def test_others_look_at_the_clock_between_tasks(name: str) -> None:
-    slow = setting(seconds=0.3)
-    pool = ThreadPoolExecutor(1)
-    with InProcess(slow) if name == "in process" else InExecutor(slow, pool, 1) as runner:
+def test_this_process_looks_at_the_clock_between_tasks() -> None:
+    with InProcess(setting(seconds=0.3)) as runner:
         found = runner.run([Evaluate(INT8)] * 5, time.monotonic() + 0.5, lambda i, m: None)
     done = [m for m in found if m is not None]
     assert 1 <= len(done) <= 2
@@ -177,17 +172,6 @@ def _alive(pid: int) -> bool:
     return state != "Z"  # one that nobody has waited for is dead
 
 
-def test_an_executor_that_breaks_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    it = Setting(Simulated((0.1, 0.2)), CallableEvaluator(Dies(str(tmp_path / "deaths"), 99)))
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        runner = InExecutor(it, pool, 1)
-        (found,) = runner.run([Evaluate(INT8)], None, lambda i, m: None)
-        assert found is not None
-        assert is_lost(found.error)
-        with pytest.raises(EvaluationError, match="takes no more tasks"):
-            runner.run([Evaluate(INT8)], None, lambda i, m: None)
-
-
 def test_workers_leave_no_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # others search at the same time
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -206,14 +190,6 @@ def writes(model: Any) -> float:
     return float("octavo-workers-" in str(folder))
 
 
-def test_threads_that_share_a_setting_get_their_own_models() -> None:
-    recipes = [
-        preset("int8").with_rules_first(*(Rule(FLOAT, name=f"fc{i}") for i in range(n)))
-        for n in range(6)
-    ]
-    it = Setting(Simulated((0.1,) * 6, seconds=0.001), CallableEvaluator(evaluate))
-    with ThreadPoolExecutor(6) as pool:
-        runner = InExecutor(it, pool, 6)
-        found = runner.run([Evaluate(Variant(r)) for r in recipes] * 20, None, lambda i, m: None)
-    values = [m.value[0] for m in found if m is not None]
-    assert values == [pytest.approx(0.4 + 0.1 * n) for n in range(6)] * 20
+def test_an_executor_is_refused_with_the_way_out() -> None:
+    with pytest.raises(OptionError, match=r"executor: .*workers=N"):
+        tune(Simulated((0.1,)), evaluate, executor=None)

@@ -145,15 +145,7 @@ def tune(
             help="Processes that evaluate trials at once. Default: 1.",
         ),
     ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Evaluate on the Dask cluster whose scheduler is there, such as "
-            "tcp://host:8786. Model, data and modules must have the same paths there. Default: "
-            "on this machine.",
-        ),
-    ] = None,
+    dask: Annotated[str | None, typer.Option(hidden=True)] = None,
     workspace: Annotated[
         Path | None,
         typer.Option(
@@ -196,8 +188,8 @@ def tune(
         bases = chosen_recipes(recipe, ops)
         config = load_config(conf, approach=None if approach is None else approach.value)
         model = str(model_of(config, model))
-        if dask is not None and workers is not None:
-            raise OptionError("--workers and --dask: give one of them; both say where trials run")
+        if dask is not None:
+            raise OptionError("--dask: trials run on this machine; give --workers N in its place")
         with contextlib.ExitStack() as stack:
             tuned = tuning.tuned_model(stack, config, model, target, cpu, threads, custom_ops)
             layers = [decision.layer for decision in tuned.decisions(bases[0])]
@@ -207,7 +199,6 @@ def tune(
             out = output or tuning.default_output(model, tuned)
             free_output(out, force=force, read=read)
             check_places([*read, out], recipe=recipe_out, page=report, plot=plot)
-            executor = None if dask is None else stack.enter_context(tuning.on_dask(dask))
             view = stack.enter_context(TuningView())
             for note in config.all_notes(layers):
                 view.note(note)
@@ -222,7 +213,6 @@ def tune(
                 label=label,
                 shapes=[shape_of(text) for text in shape],
                 workers=workers or 1,
-                executor=executor,
                 output=out,
                 view=view,
                 path=(str(Path.cwd()),),

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli import options
 from octavo.cli.places import say_written
-from octavo.core.packages import need
 from octavo.errors import OptionError
 from octavo.front_ends import names_factory, names_torch, refuse_gguf, target_of
 
@@ -150,25 +148,3 @@ def write_recipe(
     how = f"--target {target or 'portable'} --format {quant_format}" if quant_format else ""
     command = f"octavo quantize {result.model} --recipe {path.name} {how}".rstrip()
     write_text(path, f"# {command}\n{dump_recipe(recipe)}")
-
-
-@contextlib.contextmanager
-def on_dask(address: str) -> Iterator[Executor]:
-    """The cluster at `address` as an executor."""
-    need("--dask needs", "distributed", error=OptionError)
-    from distributed import Client
-
-    try:
-        client = Client(address, timeout="5s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise OptionError(
-            f"--dask {address}: no scheduler answers there: {error}. Give its address, such as "
-            "tcp://host:8786"
-        ) from error
-    with client:
-        if not client.nthreads():
-            raise OptionError(
-                f"--dask {address}: the scheduler has no workers: start some with dask worker "
-                f"{address}"
-            )
-        yield client.get_executor(pure=False)

@@ -96,7 +96,6 @@ OPTIONAL = (
     OptionalPackage("torchvision", "", "metrics of boxes"),
     OptionalPackage("pycocotools", "", "metrics of boxes"),
     OptionalPackage("pyarrow", "15", "data in .csv and .parquet files"),
-    OptionalPackage("distributed", "2024.5", "tuning on a cluster (--dask)", "dask[distributed]"),
     OptionalPackage("tf2onnx", "", "TensorFlow models"),
     OptionalPackage("tensorflow", "", "TensorFlow models", "tensorflow-cpu"),
 )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +33,7 @@ from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
 from octavo.tune.measurements import Measurements, TimeUpError
-from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
+from octavo.tune.runners import InProcess, Runner, Workers
 from octavo.tune.search import Quiet, View
 from octavo.tune.tasks import Setting
 from octavo.tune.timed_inputs import timed_inputs
@@ -70,7 +68,6 @@ def tune(
     workspace: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
-    executor: Executor | None = None,
     output: str | Path | None = None,
     view: View | None = None,
     path: Sequence[str] = (),
@@ -103,8 +100,8 @@ def tune(
         calibration_samples: how many inputs are used for calibration.
         timeout: seconds. 0: no clock, and the search stops at the first recipe that meets the
             criterion (`auto` when it has converged). Else it goes on for a better one until then.
-            In worker processes a trial is ended at the deadline; in this process, and in an
-            `executor`, the clock is looked at between trials.
+            In worker processes a trial is ended at the deadline; in this process the clock is
+            looked at between trials.
         max_trials: how many models are evaluated at the most.
         seed: of random choices and made-up inputs. The same seed gives the same trials, as far as
             they do not depend on measured time.
@@ -117,8 +114,6 @@ def tune(
         workspace: a folder for the history; None keeps it in memory.
         resume: continue the search whose history is there.
         workers: processes for trials; None: this process.
-        executor: any concurrent.futures.Executor for the evaluations, such as a Dask client's;
-            latency is measured on this host, one at a time.
         output: where the best model is written, if it meets the criterion.
         view: who watches (`octavo.tune.search.View`).
         path: folders in which modules named in strings are found by workers.
@@ -129,6 +124,8 @@ def tune(
         OctavoError: see `octavo.errors`. An error in `evaluate` fails its trial; on the float model
             it is an EvaluationError.
     """
+    if "executor" in options:
+        raise OptionError("executor: trials run on this machine; give workers=N in its place")
     target = target_of(model, **options)
     shaped = checked_shapes(shapes)
     evaluator = checked_evaluator(
@@ -176,8 +173,8 @@ def tune(
     with ExitStack() as stack:
         folder = None if workspace is None else Path(workspace)
         history = stack.enter_context(History(folder, plan.subject(data, setting), resume=resume))
-        runner, clock = _runners(stack, setting, workers, executor)
-        measuring = Measurements(plan.criterion, plan.objective, history, runner, clock, watcher)
+        runner = stack.enter_context(_runner(setting, workers))
+        measuring = Measurements(plan.criterion, plan.objective, history, runner, watcher)
         loop = Loop(measuring, target.decisions, limits, seed, evaluator.agreement_only)
         timed = timed_inputs(setting) if measuring.timed else ""
         watcher.start(
@@ -277,30 +274,13 @@ def _accepted(recipe: Recipe, report: Report | None) -> Recipe:
     return replace(recipe, max_error=2 * error)
 
 
-def _runners(
-    stack: ExitStack, setting: Setting, workers: int | None, executor: Executor | None
-) -> tuple[Runner, Runner]:
-    """Who evaluates and who times."""
-    if workers is not None and (
-        isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
-    ):
+def _runner(setting: Setting, workers: int | None) -> Runner:
+    """Return who runs the tasks."""
+    if workers is None:
+        return InProcess(setting)
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise OptionError(f"workers is a whole number from 1, not {workers!r}")
-    if executor is not None:
-        here: Runner = InProcess(setting) if workers is None else Workers(setting, 1)
-        at_once = executor_width(executor)
-        return InExecutor(setting, executor, at_once), stack.enter_context(here)
-    runner: Runner = InProcess(setting) if workers is None else Workers(setting, workers)
-    stack.enter_context(runner)
-    return runner, runner
-
-
-def executor_width(executor: Executor) -> int:
-    """How many tasks an executor runs at once, as far as it says; else the processors here."""
-    width = getattr(executor, "_max_workers", None)
-    client = getattr(executor, "client", None) or getattr(executor, "_client", None)
-    if client is not None and hasattr(client, "nthreads"):
-        width = sum(client.nthreads().values())
-    return int(width) if width else os.cpu_count() or 1
+    return Workers(setting, workers)
 
 
 def _check_output(target: Target, output: Path) -> None:

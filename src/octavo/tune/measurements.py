@@ -42,7 +42,7 @@ class TimeUpError(Exception):
 
 @dataclass
 class Measurements:
-    """What is measured, and where: `runner` evaluates, `clock` times, one task at a time.
+    """What is measured by `runner`: evaluations several at once, all else one task at a time.
 
     Every measurement is in the history before it is used. Methods raise TimeUpError at `deadline`
     (of time.monotonic; None for no clock).
@@ -52,7 +52,6 @@ class Measurements:
     objective: Objective
     history: History
     runner: Runner
-    clock: Runner
     view: View
     deadline: float | None = None
 
@@ -372,8 +371,8 @@ class Measurements:
         return found
 
     def _alone(self, task: Task) -> TaskResult:
-        """One task on the host whose clock counts, with nothing beside it."""
-        (measured,) = self.clock.run([task], self.deadline, _nobody)
+        """Run one task with nothing beside it."""
+        (measured,) = self.runner.run([task], self.deadline, _nobody)
         if measured is None:
             raise TimeUpError
         return measured

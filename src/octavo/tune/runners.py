@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, in workers of ours, or in any executor.
+"""Where tasks run: in this process, or in workers of ours.
 
 A runner is given tasks and a deadline and gives back what was measured, None for a task that the
 deadline cut off. Tasks may finish in any order; answers come in the order of the tasks.
@@ -23,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import EvaluationError, OptionError
+from octavo.errors import OptionError
 from octavo.tune.tasks import PackedSetting, Setting, Task, TaskResult, perform, perform_packed
 
 DEATHS = 3
@@ -71,47 +71,6 @@ class InProcess(Runner):
                 break
             answers[i] = found = perform(self._setting, task)
             on_done(i, found)
-        return answers
-
-
-class InExecutor(Runner):
-    """Any `concurrent.futures.Executor`, such as a Dask cluster's.
-
-    At the deadline tasks that have not begun are cancelled; those that run are left behind, as an
-    executor has no way to end them.
-    """
-
-    def __init__(self, setting: Setting, executor: futures.Executor, parallel: int) -> None:
-        self._packed, self._path = _packed(setting), setting.path
-        self._executor, self.parallel = executor, parallel
-
-    def run(
-        self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[TaskResult | None]:
-        try:
-            waiting = {
-                self._executor.submit(perform_packed, self._packed, self._path, task): i
-                for i, task in enumerate(tasks)
-            }
-        except (futures.BrokenExecutor, RuntimeError) as error:
-            raise EvaluationError(
-                f"the executor takes no more tasks: {error or type(error).__name__}. Give one that "
-                "replaces workers that die, or workers=N; a search with a workspace can be resumed"
-            ) from error
-        answers: list[TaskResult | None] = [None] * len(tasks)
-        try:
-            for future in _finished(waiting, deadline):
-                i = waiting[future]
-                try:
-                    answers[i] = found = _result(future)
-                except (futures.BrokenExecutor, futures.CancelledError) as error:
-                    answers[i] = found = TaskResult(
-                        None, f"{_LOST}: {error or type(error).__name__}"
-                    )
-                on_done(i, found)
-        finally:
-            for future in waiting:
-                future.cancel()
         return answers
 
 
@@ -262,12 +221,12 @@ def _finished(
 
 
 def _result(future: futures.Future[TaskResult]) -> TaskResult:
-    """What the task gave. An executor's own errors are the trial's; a broken pool is not."""
+    """Return what the task gave. Errors of the pool's pickling are the trial's."""
     try:
         return future.result()
-    except (BrokenProcessPool, futures.CancelledError):
+    except BrokenProcessPool:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever an executor raises for a lost worker
+    except Exception as error:  # noqa: BLE001 - whatever pickling raises
         return TaskResult(None, f"{type(error).__name__}: {error}")
 
 
@@ -277,7 +236,7 @@ def _packed(setting: Setting) -> PackedSetting:
     except Exception as error:
         raise OptionError(
             f"model, evaluate and data go to other processes and must be picklable: {error}. Name "
-            "them as module:function and files, or leave workers and executor out"
+            "them as module:function and files, or leave workers out"
         ) from error
 
 
