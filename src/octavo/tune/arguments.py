@@ -151,13 +151,15 @@ def strategy_named(name: str) -> Strategy:
     """
     if name == Auto.name:
         return Auto()
-    from octavo.tune.inc.strategies import REFUSED, STRATEGIES
+    from octavo.tune.inc.schema import REFUSED_STRATEGIES
+    from octavo.tune.inc.strategies import STRATEGIES
 
-    if name in REFUSED:
-        raise OptionError(f"strategy {name!r} is refused: {REFUSED[name]}")
+    if name in REFUSED_STRATEGIES:
+        raise OptionError(f"strategy {name!r} is refused: {REFUSED_STRATEGIES[name]}")
     if name not in STRATEGIES:
-        known = [Auto.name, *STRATEGIES]
-        raise OptionError(f"unknown strategy {name!r}.{did_you_mean(name, known)}")
+        raise OptionError(
+            f"unknown strategy {name!r}.{did_you_mean(name, [Auto.name, *STRATEGIES])}"
+        )
     return STRATEGIES[name]()
 
 

@@ -12,13 +12,13 @@ from octavo.measure.data import array
 
 
 def Model(root: Any, **ignored: Any) -> Any:  # noqa: N802 - the name that scripts have
-    """`root` itself: a path, a ModelProto or an nn.Module."""
+    """Return `root` itself: a path, a ModelProto or an nn.Module."""
     return root
 
 
 def Metric(metric_cls: Any, name: str = "user_metric", **options: Any) -> Any:  # noqa: N802
-    """The metric for `Quantization.metric`: an object of the class `metric_cls`, or, for a metric's
-    name, that name with its `options`."""
+    """Return the metric for `Quantization.metric`: an object of the class `metric_cls`, or, for a
+    metric's name, that name with its `options`."""
     return (metric_cls, options) if isinstance(metric_cls, str) else metric_cls(**options)
 
 
@@ -45,21 +45,23 @@ class DataLoader:
     distributed: bool = False
 
     def __post_init__(self) -> None:
+        problem = ""
         if self.batch_size is not None and self.batch_size < 1:
-            raise OptionError(f"DataLoader: batch_size={self.batch_size!r}: give 1 or more")
+            problem = f"batch_size={self.batch_size!r}: give 1 or more"
         if self.last_batch not in ("rollover", "discard"):
-            raise OptionError(
-                f"DataLoader: last_batch={self.last_batch!r}; allowed: rollover, discard"
+            problem = f"last_batch={self.last_batch!r}; allowed: rollover, discard"
+        if self.sampler or self.batch_sampler or self.distributed:
+            problem = (
+                "sampler, batch_sampler and distributed are not done here: leave them out, or give "
+                "any iterable of (inputs, label) in place of the DataLoader"
             )
-        for name in ("sampler", "batch_sampler", "distributed"):
-            if getattr(self, name):
-                raise OptionError(
-                    f"DataLoader: {name} is not done here: leave it out, or give any iterable of "
-                    "(inputs, label) in place of the DataLoader"
-                )
+        if problem:
+            raise OptionError(f"DataLoader: {problem}")
 
     def __iter__(self) -> Iterator[Any]:
-        samples = self._samples()
+        data = self.dataset
+        indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+        samples = (data[at] for at in range(len(data))) if indexed else iter(data)
         if self.batch_size is None:
             yield from samples
             return
@@ -67,14 +69,9 @@ class DataLoader:
             if len(some) == self.batch_size or self.last_batch == "rollover":
                 yield stacked(some) if self.collate_fn is None else self.collate_fn(some)
 
-    def _samples(self) -> Iterator[Any]:
-        if hasattr(self.dataset, "__getitem__") and hasattr(self.dataset, "__len__"):
-            return (self.dataset[at] for at in range(len(self.dataset)))
-        return iter(self.dataset)
-
 
 def stacked(samples: list[Any]) -> Any:
-    """The samples as one batch."""
+    """Return the samples as one batch."""
     first = samples[0]
     if isinstance(first, Mapping):
         return {key: stacked([sample[key] for sample in samples]) for key in first}

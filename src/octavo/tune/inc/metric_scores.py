@@ -40,41 +40,39 @@ TASKS = ("mrpc", "qqp", "qnli", "rte", "sts-b", "cola", "mnli", "wnli", "sst-2")
 def accuracy(
     predictions: Sequence[Outputs], labels: Sequence[Any], threshold: float = 0.5
 ) -> float:
-    """The share of samples whose class is right; scores that hold NaN are wrong."""
+    """Return the share of samples whose class is right; scores that hold NaN are wrong."""
     predicted, true = class_pairs(predictions, labels, threshold)
     return float(np.mean(predicted == true))
 
 
 def topk(predictions: Sequence[Outputs], labels: Sequence[Any], k: int = 1) -> float:
-    """The share of samples whose true class is among the `k` largest scores [batch, classes].
+    """Return the share of samples whose true class is among the `k` largest scores.
 
-    Of equal scores the first come first; rows that hold NaN are wrong. Integers are predicted
-    classes, for k = 1 only.
+    Scores are [batch, classes]. Of equal scores the first come first; rows that hold NaN are wrong.
+    Integers are predicted classes, for k = 1 only.
     """
     if k == 1 and all(s.dtype.kind in "iu" for s, _ in batches(predictions, labels)):
         return accuracy(predictions, labels)
-    hits = [_hits(s, label, i, k) for i, (s, label) in enumerate(batches(predictions, labels))]
+    hits = []
+    for batch, (scores, label) in enumerate(batches(predictions, labels)):
+        true = label_classes(label, batch, scores)
+        if scores.dtype.kind != "f" or scores.ndim != 2 or true.shape != scores.shape[:1]:
+            wanted = "topk takes scores [batch, classes] and labels [batch]"
+            raise mismatch(batch, scores, label_array(label, batch), wanted)
+        count = scores.shape[1]
+        if k > count:
+            raise InputDataError(f"topk: k is {k}, and the model tells {count} classes apart")
+        for one in true.tolist():
+            if not (isinstance(one, (int, float)) and 0 <= one < count):
+                raise InputDataError(
+                    f"batch {batch}: the label {one!r} is no class from 0 to {count - 1}, of which "
+                    f"the model gives scores {list(scores.shape)}"
+                )
+        index = true.astype(np.int64)[:, None]
+        own = np.take_along_axis(scores, index, axis=1)
+        before = (scores > own) | ((scores == own) & (np.arange(count) < index))
+        hits.append((before.sum(axis=1) < k) & ~np.isnan(scores).any(axis=1))
     return float(np.mean(np.concatenate(hits)))
-
-
-def _hits(scores: Array, label: Any, batch: int, k: int) -> Array:
-    true = label_classes(label, batch, scores)
-    if scores.dtype.kind != "f" or scores.ndim != 2 or true.shape != scores.shape[:1]:
-        wanted = "topk takes scores [batch, classes] and labels [batch]"
-        raise mismatch(batch, scores, label_array(label, batch), wanted)
-    count = scores.shape[1]
-    if k > count:
-        raise InputDataError(f"topk: k is {k}, and the model tells {count} classes apart")
-    outside = [c for c in true.tolist() if not (isinstance(c, (int, float)) and 0 <= c < count)]
-    if outside:
-        raise InputDataError(
-            f"batch {batch}: the label {outside[0]!r} is no class from 0 to {count - 1}, of which "
-            f"the model gives scores {list(scores.shape)}"
-        )
-    index = true.astype(np.int64)[:, None]
-    own = np.take_along_axis(scores, index, axis=1)
-    before = (scores > own) | ((scores == own) & (np.arange(count) < index))
-    return np.asarray((before.sum(axis=1) < k) & ~np.isnan(scores).any(axis=1))
 
 
 def f1(
@@ -83,7 +81,7 @@ def f1(
     average: str = "binary",
     threshold: float = 0.5,
 ) -> float:
-    """scikit-learn's F1 score, of class 1 (`average: binary`) or averaged over classes.
+    """Return scikit-learn's F1 score, of class 1 (`average: binary`) or averaged over classes.
 
     NaN where a score is NaN.
     """
@@ -104,7 +102,7 @@ def f1(
 
 
 def roc(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
-    """The area under the ROC curve (scikit-learn's) of two classes.
+    """Return the area under the ROC curve (scikit-learn's) of two classes.
 
     Scores are [batch] or [batch, 1], or [batch, 2], whose difference is taken; NaN where one is.
     """
@@ -133,7 +131,7 @@ def roc(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
 def agreement(
     predictions: Sequence[Outputs], references: Sequence[Outputs], threshold: float = 0.5
 ) -> float:
-    """The share of samples for which the first output gives the class that the float model gives.
+    """Return the share of samples whose class is the one that the float model gives.
 
     Classes are those of `Accuracy`; the class axis is the second of images ([B, C, H, W]), else the
     last. Where both give NaN they agree.
@@ -141,11 +139,9 @@ def agreement(
     first = [outputs[:1] for outputs in predictions]
     theirs = [() if outputs is None else outputs[:1] for outputs in references]
     same = []
-    for a, b in output_pairs(first, theirs):
-        axis = class_axis(b)
-        same.append(
-            (predicted_classes(a, axis, threshold) == predicted_classes(b, axis, threshold)).ravel()
-        )
+    for pair in output_pairs(first, theirs):
+        a, b = (predicted_classes(one, class_axis(pair[1]), threshold) for one in pair)
+        same.append((a == b).ravel())
     equal = np.concatenate(same)
     if equal.size == 0:
         raise InputDataError("there are no samples to compare: the first output is empty")
@@ -153,8 +149,10 @@ def agreement(
 
 
 def glue(predictions: Sequence[Outputs], labels: Sequence[Any], task: str = "mrpc") -> float:
-    """Matthews' correlation for cola, the mean of Pearson's and Spearman's for sts-b, accuracy for
-    the others (for mrpc and qqp as well, as Neural Compressor has it; their F1 is the metric F1).
+    """Return Matthews' correlation for cola, the mean of Pearson's and Spearman's for sts-b, and
+    accuracy for the others.
+
+    That is so for mrpc and qqp as well, as Neural Compressor has it; their F1 is the metric F1.
     """
     if task == "cola":
         return matthews(predictions, labels)
@@ -165,7 +163,7 @@ def glue(predictions: Sequence[Outputs], labels: Sequence[Any], task: str = "mrp
 
 
 def matthews(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
-    """scikit-learn's Matthews correlation; 0 where one class alone is predicted, NaN for NaN."""
+    """Return scikit-learn's Matthews correlation: 0 for one class alone, NaN for NaN."""
     from sklearn.metrics import matthews_corrcoef
 
     predicted, true = class_pairs(predictions, labels)
@@ -176,7 +174,7 @@ def matthews(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
 
 
 def miou(predictions: Sequence[Outputs], labels: Sequence[Any], num_classes: int = 21) -> float:
-    """torchmetrics' Jaccard index over all pixels, the mean of the classes that occur.
+    """Return torchmetrics' Jaccard index over all pixels, the mean of the classes that occur.
 
     The first output has classes [batch, height, width] or scores [batch, classes, height, width].
     Pixels whose label is not from 0 to `num_classes` - 1 are left out; a score of NaN is wrong.
@@ -211,55 +209,44 @@ def mean_error(
     of: Callable[[Array], Array],
     compare_label: bool = True,
 ) -> float:
-    """The mean of squares or absolute values (`of`) of the differences, over every number of the
-    first output; with `compare_label` False, over every floating-point output, from the float
-    model's."""
-    return _mean(of(d) for d in _differences(predictions, labels, compare_label))
+    """Return the mean of squares or absolute values (`of`) of the differences of all numbers.
+
+    They are those of the first output from the labels; with `compare_label` False, of every
+    floating-point output from the float model's.
+    """
+    if compare_label:
+        return _mean(of(found - true) for found, true in number_pairs(predictions, labels))
+    pairs = output_pairs(predictions, labels)
+    floats = ((a, b) for a, b in pairs if a.dtype.kind == "f")
+    return _mean(of(a.astype(np.float64) - b.astype(np.float64)) for a, b in floats)
 
 
 def rmse(
     predictions: Sequence[Outputs], labels: Sequence[Any], compare_label: bool = True
 ) -> float:
-    """The root of the mean square of the differences."""
+    """Return the root of the mean square of the differences."""
     return math.sqrt(mean_error(predictions, labels, np.square, compare_label))
 
 
-def _differences(
-    predictions: Sequence[Outputs], labels: Sequence[Any], compare_label: bool
-) -> Iterator[Array]:
-    if compare_label:
-        for predicted, true in number_pairs(predictions, labels):
-            yield predicted - true
-        return
-    for other, reference in output_pairs(predictions, labels):
-        if other.dtype.kind == "f":
-            yield other.astype(np.float64) - reference.astype(np.float64)
-
-
 def _mean(parts: Iterator[Array]) -> float:
-    total, count = 0.0, 0
-    for part in parts:
-        total += float(part.sum())
-        count += part.size
+    sums = [(float(part.sum()), part.size) for part in parts]
+    count = sum(size for _, size in sums)
     if count == 0:
         raise InputDataError("there are no numbers to compare: the outputs are empty or no floats")
-    return total / count
+    return sum(total for total, _ in sums) / count
 
 
 def loss(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
-    """The mean of the first output, which is the loss itself; labels are not looked at."""
-    return _mean(
-        output.astype(np.float64) for output, _ in batches(predictions, [None] * len(predictions))
-    )
+    """Return the mean of the first output, which is the loss itself, whatever the labels."""
+    nothing = [None] * len(predictions)
+    return _mean(output.astype(np.float64) for output, _ in batches(predictions, nothing))
 
 
 def correlation(predictions: Sequence[Outputs], labels: Sequence[Any], function: str) -> float:
-    """SciPy's `pearsonr` or `spearmanr`; NaN where one side is constant or holds NaN."""
+    """Return SciPy's `pearsonr` or `spearmanr`; NaN where one side is constant or holds NaN."""
     from scipy import stats
 
-    pairs = list(number_pairs(predictions, labels))
-    x = np.concatenate([predicted for predicted, _ in pairs])
-    y = np.concatenate([true for _, true in pairs])
+    x, y = map(np.concatenate, zip(*number_pairs(predictions, labels), strict=True))
     if x.size < 2:
         raise InputDataError(f"a correlation needs two numbers at least; there is {x.size}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):

@@ -15,8 +15,10 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from octavo.core.packages import need
@@ -24,7 +26,7 @@ from octavo.errors import OptionError
 from octavo.results.tuning import Trial
 from octavo.tune.ranking import rank_layers
 from octavo.tune.search import SearchContext, Steps
-from octavo.tune.space import LayerChoice, Space
+from octavo.tune.space import LayerChoice
 from octavo.tune.trial_memory import BATCH, Assignment, Key, TrialMemory, groups
 
 STARTUP = 8  # random trials before a sampler's own
@@ -33,95 +35,75 @@ TRIES = 200  # changes to a proposal that was tried already, before the space co
 Point = tuple[int, ...]
 
 
-class _Sampled:
-    """What the two have in common: `dimensions` numbers, proposed by `sampler`."""
+@dataclass
+class Sampled:
+    """A search through `sampler` of Optuna, over `dimensions` numbers at most."""
 
-    name = ""
-    converges = False
-    dimensions = 0
+    name: str
+    sampler: str
+    dimensions: int
     libraries: tuple[str, ...] = ("optuna",)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    converges: bool = False
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         end = "; strategy 'auto' needs nothing more"
         need(f"strategy {self.name!r} needs", *self.libraries, error=OptionError, otherwise=end)
 
-    def sampler(self, seed: int) -> Any:
-        """Optuna's sampler."""
-        raise NotImplementedError
-
     def search(self, context: SearchContext) -> Steps:
-        """Trials without end, or until the space is exhausted; the recipe itself is the first."""
+        """Yield trials without end, or until the space is exhausted, the recipe itself first."""
+        import optuna
+
         tried = TrialMemory(context)
         yield from tried.ask([{}])
         sharing = _sharing(context, self.dimensions)
         draw = random.Random(context.seed)
         with _quiet():
-            sampler = self.sampler(context.seed)
+            sampler = getattr(optuna.samplers, self.sampler)(
+                seed=context.seed, n_startup_trials=STARTUP, **self.options
+            )
         points: dict[Key, Point] = {frozenset(): (0,) * len(sharing)}
-        while batch := self._proposals(sampler, sharing, tried, points, draw):
-            for point in batch:
-                points[tried.key(_assignment(sharing, point))] = point
-            yield from tried.ask([_assignment(sharing, point) for point in batch])
-
-    def _proposals(
-        self,
-        sampler: Any,
-        sharing: Sequence[Sequence[LayerChoice]],
-        tried: TrialMemory,
-        points: dict[Key, Point],
-        draw: random.Random,
-    ) -> list[Point]:
-        """Up to BATCH new points; none where no new one is found."""
-        tops = [max(len(choice.schemes) for choice in group) - 1 for group in sharing]
-        if not tops:
-            return []
-        space = tried.context.space
-        found: dict[Key, Point] = {}
-        with _quiet():
-            study, numbers = _study(sampler, tops, tried, points)
-            # Within a batch each proposal is taken for a bad one, so that the next goes elsewhere.
-            lie = max((done.value for done in study.trials), default=0.0)
-            for _ in range(BATCH):
-                asked = study.ask(numbers)
-                study.tell(asked, lie)
-                point: Point = tuple(asked.params[str(at)] for at in range(len(tops)))
-                for _ in range(TRIES):
-                    key = tried.key(_assignment(sharing, point))
-                    if key not in points and key not in found and _quantizes(space, sharing, point):
-                        found[key] = point
-                        break
-                    point = _nudged(point, tops, draw)
-        return list(found.values())
+        while sharing and (new := _proposals(sampler, sharing, tried, points, draw)):
+            points |= new
+            yield from tried.ask([_assignment(sharing, point) for point in new.values()])
 
 
-class Bayesian(_Sampled):
-    """A Gaussian process: about half a second of computing for each trial.
-
-    Needs torch and SciPy, which Optuna's is computed with.
-    """
-
-    name = "bayesian"
-    libraries = ("optuna", "torch", "scipy")
-    dimensions = 16
-
-    def sampler(self, seed: int) -> Any:
-        """Optuna's GPSampler."""
-        import optuna
-
-        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP)
+Bayesian = partial(  # a Gaussian process: about half a second of computing for each trial
+    Sampled, "bayesian", "GPSampler", 16, ("optuna", "torch", "scipy")
+)
+Tpe = partial(  # over all numbers together
+    Sampled, "tpe", "TPESampler", 64, options={"multivariate": True}
+)
 
 
-class Tpe(_Sampled):
-    """A tree-structured Parzen estimator."""
-
-    name = "tpe"
-    dimensions = 64
-
-    def sampler(self, seed: int) -> Any:
-        """Optuna's TPESampler, over all numbers together."""
-        import optuna
-
-        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
+def _proposals(
+    sampler: Any,
+    sharing: Sequence[Sequence[LayerChoice]],
+    tried: TrialMemory,
+    points: Mapping[Key, Point],
+    draw: random.Random,
+) -> dict[Key, Point]:
+    """Return up to BATCH new points; none where no new one is found."""
+    tops = [max(len(choice.schemes) for choice in group) - 1 for group in sharing]
+    space = tried.context.space
+    found: dict[Key, Point] = {}
+    with _quiet():
+        study, numbers = _study(sampler, tops, tried, points)
+        # Within a batch each proposal is taken for a bad one, so that the next goes elsewhere.
+        lie = max((done.value for done in study.trials), default=0.0)
+        for _ in range(BATCH):
+            asked = study.ask(numbers)
+            study.tell(asked, lie)
+            point: Point = tuple(asked.params[str(at)] for at in range(len(tops)))
+            for _ in range(TRIES):
+                assignment = _assignment(sharing, point)
+                key = tried.key(assignment)
+                if key not in points and key not in found and space.quantized_layers(assignment):
+                    found[key] = point
+                    break
+                at = draw.randrange(len(point))
+                point = (*point[:at], draw.randint(0, tops[at]), *point[at + 1 :])
+    return found
 
 
 def _sharing(context: SearchContext, dimensions: int) -> list[list[LayerChoice]]:
@@ -146,17 +128,8 @@ def _assignment(sharing: Sequence[Sequence[LayerChoice]], point: Point) -> Assig
     return assignment
 
 
-def _quantizes(space: Space, sharing: Sequence[Sequence[LayerChoice]], point: Point) -> bool:
-    return bool(space.quantized_layers(_assignment(sharing, point)))
-
-
-def _nudged(point: Point, tops: Sequence[int], draw: random.Random) -> Point:
-    at = draw.randrange(len(point))
-    return (*point[:at], draw.randint(0, tops[at]), *point[at + 1 :])
-
-
 def _study(
-    sampler: Any, tops: Sequence[int], tried: TrialMemory, points: dict[Key, Point]
+    sampler: Any, tops: Sequence[int], tried: TrialMemory, points: Mapping[Key, Point]
 ) -> tuple[Any, dict[str, Any]]:
     """A study of all trials so far, made anew: a trial's worth changes with those after it."""
     import optuna

@@ -35,22 +35,13 @@ class Quantization:
     `fit()`. Without eval_func and eval_dataloader outputs are compared
     with the float model's.
 
-    Args:
-        conf: the file, or what `load_config` made of it.
-        approach: in place of the file's: see `load_config`.
-        target: of ONNX models, as of `octavo.onnx.quantize_dynamic`; so are cpu and custom_ops.
-        threads: of ONNX Runtime's sessions.
-        example_inputs: of PyTorch models.
-        recipe: as of `octavo.tune.tune`.
-        shapes: as of `octavo.tune.tune`.
-        workers: as of `octavo.tune.tune`.
-        workspace: the folder of the history; by default the file's tuning.workspace.path, or the
-            file's name in `octavo_tuning` in the current folder.
-        resume: goes on with the search whose history is there. Ctrl-C, a crash or a kill lose
-            nothing that was measured.
-        report: an .html file, for a page about the search.
-        view: who watches (`octavo.tune.search.View`, such as
-            `octavo.report.tuning_view.TuningView`); by default the logger `octavo.tune`.
+    `approach` takes the place of the file's: see `load_config`. `target`, `cpu`, `custom_ops` and
+    `threads` are of ONNX models, as of `octavo.onnx.quantize_dynamic`, `example_inputs` of PyTorch
+    models; `recipe`, `shapes` and `workers` are as of `octavo.tune.tune`. `workspace` is the folder
+    of the history, by default the file's tuning.workspace.path, or the file's name in
+    `octavo_tuning` in the current folder; `resume` goes on with the search whose history is there.
+    `report` is an .html file, for a page about the search, and `view` who watches
+    (`octavo.tune.search.View`), by default the logger `octavo.tune`.
     """
 
     def __init__(

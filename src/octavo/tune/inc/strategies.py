@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, product
 
 from octavo.recipe import FLOAT, Scheme
@@ -15,12 +15,6 @@ from octavo.tune.search import SearchContext, Steps, Strategy
 from octavo.tune.space import Space
 from octavo.tune.trial_memory import BATCH, Assignment, TrialMemory, batches, groups
 
-REFUSED = {
-    "sigopt": (
-        "it sends every trial to a commercial service and needs an account there; 'bayesian' and "
-        "'tpe' search in the same manner on this machine"
-    ),
-}
 SMALL = 4096  # assignments: so many are listed and shuffled, more are drawn one by one
 MISSES = 20  # batches in a row that bring nothing new: what is left is taken in order
 
@@ -45,20 +39,17 @@ class Basic:
         """Twice the number of layers in trials, or fewer with groups of them."""
         tried = TrialMemory(context)
         yield from tried.ask([{}])
-        for batch in batches(_whole_models(context.space)):
-            yield from tried.ask(batch)
+        yield from _all(tried, _whole_models(context.space))
         start = tried.best
         units = _units(context.space, start, context.max_trials - len(tried.trials))
         alone: list[Trial | None] = []
         for batch in batches([_left_float(start, [unit]) for unit in units]):
             alone += yield from tried.ask(batch)
         order = sorted(range(len(units)), key=lambda at: _loss(alone[at]))
-        falls = [
-            _left_float(start, [units[at] for at in order[:count]])
-            for count in range(2, len(units))
-        ]
-        for batch in batches(falls):
-            yield from tried.ask(batch)
+        counts = range(2, len(units))
+        yield from _all(
+            tried, (_left_float(start, [units[at] for at in order[:n]]) for n in counts)
+        )
 
 
 def _whole_models(space: Space) -> list[Assignment]:
@@ -104,11 +95,7 @@ class Mse:
         yield from tried.ask([{}])
         names = [choice.layer.name for choice in context.space.quantized]
         order = list(rank_layers(context, names)) if names else []
-        falls: list[Assignment] = [
-            dict.fromkeys(order[:count], FLOAT) for count in range(1, len(order))
-        ]
-        for batch in batches(falls):
-            yield from tried.ask(batch)
+        yield from _all(tried, (dict.fromkeys(order[:n], FLOAT) for n in range(1, len(order))))
 
 
 class Exhaustive:
@@ -121,8 +108,12 @@ class Exhaustive:
         """One trial for each assignment that quantizes a layer."""
         tried = TrialMemory(context)
         yield from tried.ask([{}])
-        for batch in batches(assignments(context.space)):
-            yield from tried.ask(batch)
+        yield from _all(tried, assignments(context.space))
+
+
+def _all(tried: TrialMemory, some: Iterable[Assignment]) -> Steps:
+    for batch in batches(some):
+        yield from tried.ask(batch)
 
 
 def assignments(space: Space) -> Iterator[Assignment]:
@@ -149,23 +140,22 @@ class Random:
         if space.size <= SMALL:
             everything = list(assignments(space))
             draw.shuffle(everything)
-            for batch in batches(everything):
-                yield from tried.ask(batch)
+            yield from _all(tried, everything)
             return
         # Draws hardly ever meet again in a space of this size, unless most of it was seen.
         misses = 0
         while misses < MISSES:
             known = len(tried.trials)
-            yield from tried.ask([_draw(space, draw) for _ in range(BATCH)])
+            drawn = [
+                {c.layer.name: draw.choice(c.schemes) for c in space.choices} for _ in range(BATCH)
+            ]
+            yield from tried.ask(drawn)
             misses = misses + 1 if len(tried.trials) == known else 0
-        for rest in batches(assignments(space)):
-            yield from tried.ask(rest)
+        yield from _all(tried, assignments(space))
 
 
-def _draw(space: Space, draw: random.Random) -> Assignment:
-    return {choice.layer.name: draw.choice(choice.schemes) for choice in space.choices}
-
-
-STRATEGIES: dict[str, type[Strategy]] = {
-    kind.name: kind for kind in (Basic, Mse, Random, Exhaustive, Bayesian, Tpe)
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    **{kind.name: kind for kind in (Basic, Mse, Random, Exhaustive)},
+    "bayesian": Bayesian,
+    "tpe": Tpe,
 }
