@@ -227,7 +227,7 @@ def test_it_can_be_pickled_and_finds_its_model_from_anywhere(
 def test_it_fills_in_the_protocol(path: Path) -> None:
     ours: Target = OnnxTarget(path)
     wanted = {name for name in vars(Target) if not name.startswith("_")}
-    assert {name for name in wanted if not hasattr(type(ours), name)} == set()
+    assert {name for name in wanted if not hasattr(ours, name)} == set()
     assert ours.output_suffix == ".onnx"
     assert ours.label == str(path)
 

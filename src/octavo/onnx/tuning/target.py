@@ -69,8 +69,10 @@ class OnnxTarget:
         custom_ops: as of `quantize_dynamic`.
 
     Models are written to temporary folders (TMPDIR) that are gone once they are open. Every method
-    raises what `quantize_dynamic` raises for the model.
+    raises what `quantize_dynamic` raises for the model. `label` is the path as it was given.
     """
+
+    output_suffix = ".onnx"
 
     def __init__(
         self,
@@ -87,15 +89,14 @@ class OnnxTarget:
             refuse_no_path(model, "model", model=True)
         if threads is not None and (isinstance(threads, bool) or threads < 1):
             raise OptionError(f"threads={threads!r}: give a number above 0, or leave it out")
-        form = Form.of(target or "portable", cpu, quant_format)
         self._origin: Origin
         if isinstance(model, onnx.ModelProto):
-            self._origin, self._label = model, "(ModelProto)"
+            self._origin, self.label = model, "(ModelProto)"
         else:
-            self._origin, self._label = Path(model).absolute(), str(model)
-        self._form = form
+            self._origin, self.label = Path(model).absolute(), str(model)
+        self._form = Form.of(target or "portable", cpu, quant_format)
         self._target_said = target is not None
-        self._threads = threads
+        self.threads = threads
         self._custom_ops = CustomOps.of(custom_ops, sess_options)
         self._forget()
 
@@ -111,36 +112,17 @@ class OnnxTarget:
             raise OptionError(NO_PROCESS)
         origin = self._origin
         return {
-            "model": origin if isinstance(origin, Path) else origin.SerializeToString(),
-            "label": self._label,
-            "form": self._form,
-            "target_said": self._target_said,
-            "threads": self._threads,
-            "custom_ops": self._custom_ops.libraries,
+            "_origin": origin if isinstance(origin, Path) else origin.SerializeToString(),
+            "_custom_ops": self._custom_ops.libraries,
+            **{name: getattr(self, name) for name in ("label", "threads", "_form", "_target_said")},
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        model = state["model"]
-        self._origin = onnx.load_from_string(model) if isinstance(model, bytes) else model
-        self._label, self._form = state["label"], state["form"]
-        self._threads, self._target_said = state["threads"], state["target_said"]
-        self._custom_ops = CustomOps.of(state["custom_ops"])
+        self.__dict__.update(state)
+        if isinstance(state["_origin"], bytes):
+            self._origin = onnx.load_from_string(state["_origin"])
+        self._custom_ops = CustomOps.of(state["_custom_ops"])
         self._forget()
-
-    @property
-    def label(self) -> str:
-        """The path as it was given."""
-        return self._label
-
-    @property
-    def output_suffix(self) -> str:
-        """`.onnx`."""
-        return ".onnx"
-
-    @property
-    def threads(self) -> int | None:
-        """Of each session; None leaves them to ONNX Runtime."""
-        return self._threads
 
     @property
     def _source(self) -> Source:
@@ -151,7 +133,7 @@ class OnnxTarget:
 
     def fingerprint(self) -> str:
         """SHA-256 of the model's files and the options; the file's name is no part of it."""
-        return _digest(self._source, {**self._form.words, "threads": self._threads})
+        return _digest(self._source, {**self._form.words, "threads": self.threads})
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """As `octavo.onnx.inspect(model, recipe).decisions`; the model is read once.
@@ -193,32 +175,36 @@ class OnnxTarget:
         return built
 
     def _proto(self, recipe: Recipe | None, calibration: Sequence[Feed] | None) -> onnx.ModelProto:
-        with Scratch() as place:
-            if recipe is not None:
-                self._write(recipe, calibration, place)
-            if place.model.exists():
-                return onnx.load(place.model)
-            with self._float_file() as path:
-                return onnx.load(path)
+        with self._file(recipe, calibration) as (path, _, _):
+            return onnx.load(path)
 
     @contextmanager
     def opener(
         self, recipe: Recipe | None, calibration: Sequence[Feed] | None = None
     ) -> Iterator[Callable[[], Built]]:
-        """What opens the model (float for None) afresh; its file is written once, and is gone with
-        the context."""
+        """Give what opens the model (float for None) afresh; its file is written once, and is gone
+        with the context."""
+        with self._file(recipe, calibration) as (path, size, report):
+            yield lambda: built_session(self._open(path), size, report)
+
+    @contextmanager
+    def _file(
+        self, recipe: Recipe | None, calibration: Sequence[Feed] | None
+    ) -> Iterator[tuple[Path, int, Report | None]]:
+        """Give the model as a file, its size and report; the float one where no layer changes."""
         with Scratch() as place:
             report = None if recipe is None else self._write(recipe, calibration, place)
             if place.model.exists():
-                size = total_bytes(place.folder)
-                yield lambda: built_session(self._open(place.model), size, report)
-                return
-            with self._float_file() as path:
-                yield lambda: built_session(self._open(path), self._source.bytes)
+                yield place.model, total_bytes(place.folder), report
+            elif isinstance(self._origin, Path):
+                yield self._origin, self._source.bytes, None
+            else:
+                place.model.write_bytes(self._origin.SerializeToString())
+                yield place.model, self._source.bytes, None
 
     def _open(self, path: Path) -> ModelSession:
         with self._custom_ops.in_force():
-            return open_session(path, self._threads)
+            return open_session(path, self.threads)
 
     def _write(
         self, recipe: Recipe, calibration: Sequence[Feed] | None, place: Scratch
@@ -262,16 +248,13 @@ class OnnxTarget:
         return report
 
     def _save_static(self, recipe: Recipe, staging: Staging, calibration: Sequence[Feed]) -> None:
-        with Scratch() as place:
-            self._write(recipe, calibration, place)
-            with self._float_file() as path:
-                made = place.model if place.model.exists() else path
-                try:
-                    copy_model(made, staging)
-                except OutputError:
-                    raise
-                except OSError as error:
-                    raise output_error(error, staging.out) from error
+        with self._file(recipe, calibration) as (path, _, _):
+            try:
+                copy_model(path, staging)
+            except OutputError:
+                raise
+            except OSError as error:
+                raise output_error(error, staging.out) from error
         self._open(staging.model)
 
     def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> list[Feed]:
@@ -300,10 +283,10 @@ class OnnxTarget:
         with self._custom_ops.in_force():
             if self._sensitivity is None or self._sensitivity.recipe != recipe:
                 if len(sets) < SWITCHED_FROM:
-                    once = Sensitivity(self._writer, recipe, self._threads, switches=False)
+                    once = Sensitivity(self._writer, recipe, self.threads, switches=False)
                     return once.errors(model, sets, fitted)
                 self._sensitivity = None  # the old one goes before the new one comes
-                self._sensitivity = Sensitivity(self._writer, recipe, self._threads)
+                self._sensitivity = Sensitivity(self._writer, recipe, self.threads)
             return self._sensitivity.errors(model, sets, fitted)
 
     def peak_memory(
@@ -311,29 +294,14 @@ class OnnxTarget:
     ) -> int:
         """Bytes that opening and running the model (float for None) add to a fresh process."""
         (inputs,) = self._fitted([feed])
-        with Scratch() as place, self._custom_ops.in_force():
-            if recipe is not None:
-                self._write(recipe, calibration, place)
-            if place.model.exists():
-                return peak_memory(place.model, inputs, self._threads)
-            with self._float_file() as path:
-                return peak_memory(path, inputs, self._threads)
+        with self._custom_ops.in_force(), self._file(recipe, calibration) as (path, _, _):
+            return peak_memory(path, inputs, self.threads)
 
     def _fitted(self, feeds: Sequence[Feed]) -> list[Feed]:
         """In the types of the model's inputs; InputDataError where they do not fit."""
         graph = self._source.model.graph
         inputs = [value.name or "" for value in required_inputs(graph)]
         return [*read_inputs([feed_by_name(feed, inputs) for feed in feeds], graph)]
-
-    @contextmanager
-    def _float_file(self) -> Iterator[Path]:
-        """The float model as a file."""
-        if isinstance(self._origin, Path):
-            yield self._origin
-            return
-        with Scratch() as place:
-            place.model.write_bytes(self._origin.SerializeToString())
-            yield place.model
 
 
 def _digest(source: Source, options: Mapping[str, Any]) -> str:
