@@ -71,9 +71,6 @@ class Simulated:
     def starts(self) -> list[Space]:
         return [self.space, *self.others]
 
-    def begin(self, space: Space) -> None:
-        self.space = space
-
     def appraise(self, candidates: Sequence[Candidate]) -> list[Trial]:
         return [self.trial(0, c.recipe, self.held(c.recipe)) for c in candidates]
 

@@ -36,7 +36,6 @@ from octavo.tune.measurements import Measurements, TimeUpError
 from octavo.tune.runners import InProcess, Runner, Workers
 from octavo.tune.search import Quiet, View
 from octavo.tune.tasks import Setting
-from octavo.tune.timed_inputs import timed_inputs
 
 NATIVE_GAINS = 0.95
 """Of a portable file's time: target native is named where it takes less."""
@@ -176,7 +175,7 @@ def tune(
         runner = stack.enter_context(_runner(setting, workers))
         measuring = Measurements(plan.criterion, plan.objective, history, runner, watcher)
         loop = Loop(measuring, target.decisions, limits, seed, evaluator.agreement_only)
-        timed = timed_inputs(setting) if measuring.timed else ""
+        timed = setting.timed_words() if measuring.timed else ""
         watcher.start(
             target.label,
             str(plan.criterion),

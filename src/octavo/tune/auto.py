@@ -56,7 +56,7 @@ class Auto:
         """At most one trial for each recipe to start from, and `most_evaluations` of the layers
         of one; without bound where the search keeps going."""
         chosen = yield from choose_start(context)
-        context.begin(chosen.space)
+        context.space = chosen.space
         tried = TrialMemory(context, most_evaluations(len(context.space.quantized)))
         start = leave_slow_kinds_float(context)
         sensitivities: dict[str, float] = {}
@@ -68,7 +68,7 @@ class Auto:
         if context.keeps_going:
             tried.limit = None
             if chosen.met is not None and not _is_better(context, tried, chosen):
-                context.begin(chosen.met)
+                context.space = chosen.met
                 tried = TrialMemory(context)
                 yield from tried.ask([{}])
             yield from improve_best(tried, sensitivities)

@@ -8,13 +8,13 @@ and of two as large the simpler recipe.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from octavo.recipe.recipe import Origin
 from octavo.results.benchmark import SMALLEST
 from octavo.results.tuning import Trial
+from octavo.tune.goals import or_inf
 from octavo.tune.measurements import Measurements, TimeUpError
 
 SECONDS = 10.0
@@ -184,7 +184,7 @@ def is_smaller(a: Trial, b: Trial) -> bool:
 
 
 def _score(trial: Trial) -> float:
-    return math.inf if trial.score is None else trial.score
+    return or_inf(trial.score)
 
 
 def tells(pair: Interval) -> bool:

@@ -21,6 +21,11 @@ _WORDS = {
 }
 
 
+def or_inf(value: float | None) -> float:
+    """Return `value`; infinity where it is not known."""
+    return math.inf if value is None or math.isnan(value) else value
+
+
 @dataclass(frozen=True)
 class Criterion:
     """How much accuracy may be lost against the float model.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from octavo.errors import brief
 from octavo.recipe import Decision, Recipe
 from octavo.results.tuning import LeftOut, Status, Stop, Trial
 from octavo.tune.contest import SECONDS, SHARE, Contest
+from octavo.tune.goals import or_inf
 from octavo.tune.history import digest
 from octavo.tune.measurements import Measurements, TimeUpError
 from octavo.tune.search import Candidate, Strategy
@@ -55,6 +56,7 @@ class Loop:
     limits: Limits
     seed: int = 0
     agreement_only: bool = False
+    space: Space = field(init=False)
 
     def __post_init__(self) -> None:
         self.trials: list[Trial] = []
@@ -63,10 +65,13 @@ class Loop:
         self.stop = Stop.ENDED
         self._by_key: dict[str, Trial] = {}
         self._best: Trial | None = None
-        self._trials_allowed = self.limits.max_trials
-        self._stop_at_first = not self.limits.keeps_going
-        self._starts: Sequence[Space] = ()
-        self._space: Space | None = None
+        self.starts: Sequence[Space] = ()
+        self.max_trials = self.limits.max_trials
+        self.timed = self.measuring.timed
+        self.needs_accuracy = self.measuring.objective.needs("accuracy")
+        self.keeps_going = self.limits.keeps_going
+        self.bound = self.measuring.criterion.bound
+        self._stop_at_first = not self.keeps_going
         share = SHARE * self.limits.timeout if self.limits.keeps_going else SECONDS
         self._contest_seconds = min(SECONDS, share)
         self._contest = Contest(self.measuring, self._contest_seconds)
@@ -86,10 +91,10 @@ class Loop:
             self.measuring.view.baseline(baseline)
             for at, (strategy, spaces) in enumerate(searches):
                 left = len(searches) - at
-                self._starts, self._space = spaces, spaces[0]
+                self.starts, self.space = spaces, spaces[0]
                 self._set_deadline(1 / left)
                 room = self.limits.max_trials - len(self.trials)
-                self._trials_allowed = len(self.trials) + math.ceil(room / left)
+                self.max_trials = len(self.trials) + math.ceil(room / left)
                 self._stop_at_first = not self.limits.keeps_going and not strategy.converges
                 timed_out = self._search(strategy)
             self._settle()
@@ -170,7 +175,7 @@ class Loop:
         named = [self._named(c) for c in candidates]
         keys = [trial.key for trial in named]
         fresh = {trial.key: trial for trial in named if trial.key not in self._by_key}
-        room = self._trials_allowed - len(self.trials)
+        room = self.max_trials - len(self.trials)
         allowed = list(fresh.values())[:room]
         at_once = self.measuring.runner.parallel
         for start in range(0, len(allowed), at_once):
@@ -223,16 +228,8 @@ class Loop:
     # --- what a strategy may ask: see SearchContext ---
 
     @property
-    def space(self) -> Space:
-        assert self._space is not None
-        return self._space
-
-    @property
-    def starts(self) -> Sequence[Space]:
-        return self._starts
-
-    def begin(self, space: Space) -> None:
-        self._space = space
+    def baseline(self) -> Trial:
+        return self.measuring.baseline
 
     def appraise(self, candidates: Sequence[Candidate]) -> Sequence[Trial]:
         blank = [self._named(candidate) for candidate in candidates]
@@ -246,30 +243,6 @@ class Loop:
 
     def beats(self, a: Trial, b: Trial) -> bool:
         return self._contest.beats(a, b)
-
-    @property
-    def max_trials(self) -> int:
-        return self._trials_allowed
-
-    @property
-    def timed(self) -> bool:
-        return self.measuring.timed
-
-    @property
-    def needs_accuracy(self) -> bool:
-        return self.measuring.objective.needs("accuracy")
-
-    @property
-    def keeps_going(self) -> bool:
-        return self.limits.keeps_going
-
-    @property
-    def baseline(self) -> Trial:
-        return self.measuring.baseline
-
-    @property
-    def bound(self) -> float:
-        return self.measuring.criterion.bound
 
     def errors(self, recipe: Recipe, sets: Sequence[Collection[str]]) -> Sequence[float]:
         if not sets:
@@ -287,8 +260,8 @@ class Loop:
 
     def better(self, a: Trial, b: Trial) -> bool:
         if a.meets != b.meets or not a.meets:
-            return a.meets or (not b.meets and _or_inf(a.loss) < _or_inf(b.loss))
-        return _or_inf(a.score) < _or_inf(b.score)
+            return a.meets or (not b.meets and or_inf(a.loss) < or_inf(b.loss))
+        return or_inf(a.score) < or_inf(b.score)
 
 
 def _settled(again: Sequence[Trial], best: Trial) -> str:
@@ -297,7 +270,3 @@ def _settled(again: Sequence[Trial], best: Trial) -> str:
         f"trials {numbers} were timed again, in turns: chosen is trial {best.index}, which no "
         "other beats by more than chance; of equally fast ones the smaller file, then the simplest"
     )
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None or math.isnan(value) else value

@@ -34,55 +34,38 @@ class Candidate:
 class SearchContext(Protocol):
     """What a strategy may ask beside trials. Nothing of it counts as an evaluation."""
 
-    @property
-    def space(self) -> Space:
-        """The layers and what each may become, around the recipe that the search starts from."""
-
-    @property
-    def starts(self) -> Sequence[Space]:
-        """The recipes that it may start from; `space` is the first of them at first."""
-
-    def begin(self, space: Space) -> None:
-        """From now on `space` is this one."""
-
-    def appraise(self, candidates: Sequence[Candidate]) -> Sequence[Trial]:
-        """What the objective says of each, as far as no evaluation is needed for it: `score` is
-        None where one is. A candidate that cannot be made has an error."""
-
-    def leave_out(self, candidate: Candidate, why: LeftOut) -> None:
-        """Says in the result why a whole recipe is not evaluated."""
-
-    def beats(self, a: Trial, b: Trial) -> bool:
-        """Whether the objective is better for `a` by more than chance, of what `appraise` or a
-        trial measured."""
-
-    @property
-    def seed(self) -> int:
-        """Of every random choice."""
-
-    @property
-    def max_trials(self) -> int:
-        """How many trials the whole search may have, those before this strategy included."""
-
-    @property
-    def timed(self) -> bool:
-        """Whether the objective depends on measured latency."""
-
-    @property
-    def needs_accuracy(self) -> bool:
-        """Whether the accuracy itself is a part of the objective, beside the criterion."""
-
-    @property
-    def keeps_going(self) -> bool:
-        """Whether the search goes on after a recipe meets the criterion (a timeout was given)."""
+    space: Space
+    """The layers and what each may become, around the recipe that the search starts from; a
+    strategy may put another one of `starts` here."""
+    starts: Sequence[Space]
+    """The recipes that it may start from; `space` is the first of them at first."""
+    seed: int
+    """Of every random choice."""
+    max_trials: int
+    """How many trials the whole search may have, those before this strategy included."""
+    timed: bool
+    """Whether the objective depends on measured latency."""
+    needs_accuracy: bool
+    """Whether the accuracy itself is a part of the objective, beside the criterion."""
+    keeps_going: bool
+    """Whether the search goes on after a recipe meets the criterion (a timeout was given)."""
+    bound: float
+    """The largest `Trial.loss` that meets the criterion."""
 
     @property
     def baseline(self) -> Trial:
         """The float model's trial."""
 
-    @property
-    def bound(self) -> float:
-        """The largest `Trial.loss` that meets the criterion."""
+    def appraise(self, candidates: Sequence[Candidate]) -> Sequence[Trial]:
+        """Return what the objective says of each, as far as no evaluation is needed for it: `score`
+        is None where one is. A candidate that cannot be made has an error."""
+
+    def leave_out(self, candidate: Candidate, why: LeftOut) -> None:
+        """Say in the result why a whole recipe is not evaluated."""
+
+    def beats(self, a: Trial, b: Trial) -> bool:
+        """Return whether the objective is better for `a` by more than chance, of what `appraise` or
+        a trial measured."""
 
     def errors(self, recipe: Recipe, sets: Sequence[Collection[str]]) -> Sequence[float]:
         """The output's error with each set of layers quantized, all others float; a run each."""

@@ -18,13 +18,13 @@ integers met the criterion as a whole.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from octavo.core.qparams import QType
 from octavo.results.tuning import LeftOut, Trial
 from octavo.tune.contest import is_smaller
+from octavo.tune.goals import or_inf
 from octavo.tune.search import Candidate, SearchContext
 from octavo.tune.space import Space
 from octavo.tune.trial_memory import NEAR
@@ -104,7 +104,7 @@ class _Whole:
         pays = self._is_not_slower if untimed else self._pays
         left, order = [at for at in able if at not in untimed and pays(outlook[at])], []
         while left:
-            leader = min(left, key=lambda at: _score(outlook[at]))
+            leader = min(left, key=lambda at: or_inf(outlook[at].score))
             equal = [at for at in left if not self.context.beats(outlook[leader], outlook[at])]
             equal = [leader, *equal]
             order.append(min(at for at in equal if not _has_smaller(at, equal, outlook)))
@@ -117,7 +117,7 @@ class _Whole:
 
     def _pays(self, trial: Trial) -> bool:
         """Whether it is better than the float model, by more than chance or by much."""
-        return _score(trial) < CLEARLY or self.context.beats(trial, self.context.baseline)
+        return or_inf(trial.score) < CLEARLY or self.context.beats(trial, self.context.baseline)
 
     # docs/notes/tuning.md: "What is hardly nearer fails too"
     def _hopeless(self, at: int) -> bool:
@@ -159,7 +159,7 @@ class _Whole:
         return next((at for at in self.hopeless if _bits(self.context.starts[at]) == 8), 0)
 
     def _nearest(self, places: Sequence[int]) -> int:
-        return min(places, key=lambda at: (_or_inf(self.trials[at].loss), at))
+        return min(places, key=lambda at: (or_inf(self.trials[at].loss), at))
 
 
 def _has_smaller(at: int, others: Sequence[int], outlook: Sequence[Trial]) -> bool:
@@ -170,11 +170,3 @@ def _bits(space: Space) -> int:
     weight = space.base.default.weight
     assert weight is not None
     return 4 if weight.qtype is QType.INT4 else 8 if weight.qtype.is_integer else 16
-
-
-def _score(trial: Trial) -> float:
-    return _or_inf(trial.score)
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None or math.isnan(value) else value

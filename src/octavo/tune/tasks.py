@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from octavo.errors import InputDataError, OctavoError
 from octavo.measure.timing import time_ratios
 from octavo.recipe import Recipe
 from octavo.results.target import Built, Feed, Target
 from octavo.results.tuning import Approach
+from octavo.results.words import clean, count
 from octavo.tune.evaluators import Evaluator
 from octavo.tune.turns import Turns
 
@@ -160,6 +163,22 @@ class Setting:
         if self.shapes:
             return tuple(self.target.made_up(shape, self.seed)[0] for shape in self.shapes)
         return tuple(self.feeds()[:1])
+
+    def timed_words(self) -> str:
+        """Return `input_ids 32x37, 1 thread`; nothing where no input can be had."""
+        try:
+            feeds = self.timed_feeds
+        except OctavoError:
+            return ""
+        each = [
+            ", ".join(
+                f"{clean(name)} {'x'.join(map(str, np.shape(value))) or 'scalar'}"
+                for name, value in feed.items()
+            )
+            for feed in feeds
+        ]
+        threads = self.target.threads
+        return "; ".join(each) + ("" if threads is None else f", {count(threads, 'thread')}")
 
     def feeds(self) -> tuple[Feed, ...]:
         """A few inputs that the model accepts: from the data if there are any."""

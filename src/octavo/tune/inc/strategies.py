@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, product
 
 from octavo.recipe import FLOAT, Scheme
 from octavo.results.tuning import Trial
+from octavo.tune.goals import or_inf
 from octavo.tune.inc.optuna_search import Bayesian, Tpe
 from octavo.tune.ranking import rank_layers
 from octavo.tune.search import SearchContext, Steps, Strategy
@@ -45,7 +45,7 @@ class Basic:
         alone: list[Trial | None] = []
         for batch in batches([_left_float(start, [unit]) for unit in units]):
             alone += yield from tried.ask(batch)
-        order = sorted(range(len(units)), key=lambda at: _loss(alone[at]))
+        order = sorted(range(len(units)), key=lambda at: or_inf(getattr(alone[at], "loss", None)))
         counts = range(2, len(units))
         yield from _all(
             tried, (_left_float(start, [units[at] for at in order[:n]]) for n in counts)
@@ -74,12 +74,6 @@ def _left_float(start: Assignment, units: Sequence[Sequence[str]]) -> Assignment
     for unit in units:
         together.update(dict.fromkeys(unit, FLOAT))
     return together
-
-
-def _loss(trial: Trial | None) -> float:
-    if trial is None or trial.loss is None or math.isnan(trial.loss):
-        return math.inf
-    return trial.loss
 
 
 class Mse:
