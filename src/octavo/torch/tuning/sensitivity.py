@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,6 @@ from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 Outputs = Sequence[npt.NDArray[Any]]
 Places = dict[int, list[tuple[nn.Module, str]]]
 """By the id of a module: who holds it, under which name."""
-
-_MISSING = object()
 
 
 def output_errors(
@@ -114,35 +112,13 @@ def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
     return relative_error(a[finite], b[finite]) if np.isfinite(b[finite]).all() else math.inf
 
 
-class _Edits:
-    """What was written into dicts, and how they were before."""
-
-    def __init__(self) -> None:
-        self._before: list[tuple[dict[str, Any], str, Any]] = []
-        self._types: list[tuple[nn.Module, type]] = []
-
-    def keep(self, holder: dict[str, Any], *keys: str) -> None:
-        """Notes entries that are about to change, or to come."""
-        self._before += [(holder, key, holder.get(key, _MISSING)) for key in keys]
-
-    def keep_type(self, module: nn.Module) -> None:
-        """Notes a module's type, which is about to change."""
-        self._types.append((module, type(module)))
-
-    def set_type(self, holder: dict[str, Any], key: str, value: Any) -> None:
-        """Changes an entry."""
-        self.keep(holder, key)
-        holder[key] = value
-
-    def undo(self) -> None:
-        """Makes the dicts as they were."""
-        for holder, key, value in reversed(self._before):
-            if value is _MISSING:
-                holder.pop(key, None)
-            else:
-                holder[key] = value
-        for module, kind in self._types:
-            set_type(module, kind)
+def _keep(edits: ExitStack, holder: dict[str, Any], *keys: str) -> None:
+    """Have `edits` put back entries that are about to change, or to come."""
+    for key in keys:
+        if key in holder:
+            edits.callback(holder.__setitem__, key, holder[key])
+        else:
+            edits.callback(holder.pop, key, None)
 
 
 # docs/notes/torch.md: "Ranking layers converts nothing"
@@ -186,11 +162,8 @@ class Variants:
         The recipe may leave some of them float. What a layer raises that cannot be quantized is
         raised here.
         """
-        edits = _Edits()
-        try:
+        with ExitStack() as edits:
             yield self._changed(self._choices(chosen), edits)
-        finally:
-            edits.undo()
 
     def _choices(self, chosen: Collection[str]) -> dict[str, list[WeightChoice | None]]:
         """By module, in the model's order: a choice for each of its layers, None for float."""
@@ -210,7 +183,9 @@ class Variants:
         owner = self._layers.read_by[name]
         return owner is None or owner in chosen
 
-    def _changed(self, choices: dict[str, list[WeightChoice | None]], edits: _Edits) -> nn.Module:
+    def _changed(
+        self, choices: dict[str, list[WeightChoice | None]], edits: ExitStack
+    ) -> nn.Module:
         model = self._model
         gone: set[int] = set()
         parents: dict[int, nn.Module] = {}
@@ -219,17 +194,18 @@ class Variants:
             old, new = self._modules[name], self._quantized(name, some)
             gone.add(id(old))
             for parent, child in (*self._places[id(old)], *further[id(old)]):
-                edits.set_type(parent._modules, child, new)
+                _keep(edits, parent._modules, child)
+                parent._modules[child] = new
                 parents[id(parent)] = parent
             for child, module in new._modules.items():
                 further[id(module)].append((new, child))
             model = new if old is model else model
         for encoder, held in self._encoders:
             if gone & held:
-                edits.keep(encoder.__dict__, "activation_relu_or_gelu", "use_nested_tensor")
+                _keep(edits, encoder.__dict__, "activation_relu_or_gelu", "use_nested_tensor")
                 leave_fast_path(encoder)
         for parent in parents.values():
-            edits.keep_type(parent)
+            edits.callback(set_type, parent, type(parent))
             fuse(parent)
         return model
 
