@@ -6,10 +6,11 @@ import hashlib
 import importlib.util
 import inspect
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from octavo.errors import InputDataError, OptionError, listed
 from octavo.files.lookup import load_object
@@ -21,33 +22,30 @@ from octavo.tune.goals import Criterion
 FloatModel = Callable[[], Built]
 
 
-class Evaluator(Protocol):
-    """Measures accuracy."""
+class Evaluator(ABC):
+    """Measures accuracy, as `description` says."""
 
-    @property
-    def description(self) -> str:
-        """How accuracy is measured."""
+    description = ""
+    agreement_only = False
+    """Whether it says only how near the outputs are to the float model's."""
+    higher_is_better: bool | None = None
+    """What the metric itself says; None where only the user knows."""
 
     def identity(self) -> Any:
-        """Plain data that tells it from another, in a history."""
+        """Return plain data that tells it from another, in a history."""
+        return [self.description]
 
-    @property
-    def agreement_only(self) -> bool:
-        """Whether it says only how near the outputs are to the float model's."""
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """What the metric itself says; None where only the user knows."""
-
+    @abstractmethod
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
-        """The accuracy of `built`."""
+        """Return the accuracy of `built`."""
 
     def feeds(self, count: int) -> Sequence[Feed]:
-        """Up to `count` inputs from the data; none where there are none."""
+        """Return up to `count` inputs from the data; none where there are none."""
+        return ()
 
 
 @dataclass
-class CallableEvaluator:
+class CallableEvaluator(Evaluator):
     """A callable that is given the model, or its name as `module:function`.
 
     `data`, where there are any, are for calibration and timing: the callable has its own.
@@ -55,18 +53,17 @@ class CallableEvaluator:
 
     evaluate: Callable[[Any], Any] | str
     data: Dataset | None = None
-    higher_is_better: bool | None = None
-    agreement_only: bool = False
 
-    @property
-    def description(self) -> str:
+    def __post_init__(self) -> None:
         if isinstance(self.evaluate, str):
-            return self.evaluate
-        name = getattr(self.evaluate, "__qualname__", type(self.evaluate).__qualname__)
-        return f"{getattr(self.evaluate, '__module__', '')}.{name}".removeprefix(".")
+            self.description = self.evaluate
+        else:
+            name = getattr(self.evaluate, "__qualname__", type(self.evaluate).__qualname__)
+            module = getattr(self.evaluate, "__module__", "")
+            self.description = f"{module}.{name}".removeprefix(".")
 
     def identity(self) -> Any:
-        """Its name, and its source where it can be had: another text may measure otherwise."""
+        """Return its name, and its source where there is one: another may measure otherwise."""
         return [self.description, source_digest(self.evaluate)]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
@@ -141,7 +138,7 @@ class WeightedMetric:
 
 
 @dataclass
-class MetricEvaluator:
+class MetricEvaluator(Evaluator):
     """Metrics by name on data.
 
     Of several with weights, the accuracy is their weighted mean; without weights it is 1 less the
@@ -156,35 +153,23 @@ class MetricEvaluator:
     _references: Any = field(default=None, repr=False)
     _float_values: list[float] | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        names = (
+            each.metric.name + ("" if each.weight is None else f" (weight {each.weight:g})")
+            for each in self.metrics
+        )
+        self.description = f"{', '.join(names)} on {self.data.name}"
+        self.agreement_only = all(each.metric.needs_references for each in self.metrics)
+        self._worst_counts = len(self.metrics) > 1 and self.metrics[0].weight is None
+        self.higher_is_better = self._worst_counts or self.metrics[0].upwards
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_references": None, "_float_values": None}
 
-    @property
-    def agreement_only(self) -> bool:
-        """Whether no metric sees a label."""
-        return all(each.metric.needs_references for each in self.metrics)
-
-    @property
-    def description(self) -> str:
-        names = [
-            each.metric.name + ("" if each.weight is None else f" (weight {each.weight:g})")
-            for each in self.metrics
-        ]
-        return f"{', '.join(names)} on {self.data.name}"
-
     def identity(self) -> Any:
-        """All that the number depends on but the data's content."""
+        """Return all that the number depends on but the data's content."""
         each = [[m.metric.name, m.metric.options, m.weight, m.upwards] for m in self.metrics]
         return [self.description, each, self.limit, self.relative]
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """What the metric says; of several without weights always True."""
-        return True if self._worst_counts else self.metrics[0].upwards
-
-    @property
-    def _worst_counts(self) -> bool:
-        return len(self.metrics) > 1 and self.metrics[0].weight is None
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """Runs the data through the model once, and scores what it returns."""
@@ -231,30 +216,25 @@ def _remembered(built: Built, data: Dataset, limit: int) -> Callable[[Feed], Seq
 
 
 @dataclass
-class ClosenessEvaluator:
+class ClosenessEvaluator(Evaluator):
     """Closeness to the float model on made-up inputs: 1 less the worst output's relative error.
 
-    That is all that can be said without labels; the status says `met (agreement only)`.
+    That is all that can be said without labels; the status says `met (agreement only)`. It has no
+    inputs of its own to give: the search makes some up. Seed and shapes are in the history anyway.
     """
 
     target: Target
     shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
     seed: int = 0
-    higher_is_better: bool | None = True
-    agreement_only: bool = True
     _expected: list[list[Any]] | None = field(default=None, repr=False)
     _inputs: tuple[Feed, ...] = field(default=(), repr=False)
 
+    description = "agreement with the float model on made-up inputs"
+    agreement_only = True
+    higher_is_better = True
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_expected": None, "_inputs": ()}
-
-    @property
-    def description(self) -> str:
-        return "agreement with the float model on made-up inputs"
-
-    def identity(self) -> Any:
-        """Seed and shapes are in the history anyway."""
-        return [self.description]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """At most 1; -inf where the model gives numbers that are not finite."""
@@ -265,7 +245,3 @@ class ClosenessEvaluator:
             self._expected = [list(float_model().run(feed)) for feed in self._inputs]
         got = [list(built.run(feed)) for feed in self._inputs]
         return CLOSENESS.score(got, self._expected)
-
-    def feeds(self, count: int) -> Sequence[Feed]:
-        """None of its own: the search makes some up."""
-        return ()

@@ -166,17 +166,8 @@ class Logged:
         self._log.warning("%s", text)
 
 
-class Quiet:
+class Quiet(Logged):
     """Nobody watches. See View."""
 
-    def start(self, *what: object, **more: object) -> None: ...
-
-    def doing(self, text: str) -> None: ...
-
-    def baseline(self, trial: Trial) -> None: ...
-
-    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None: ...
-
-    def trial(self, trial: Trial, best: bool) -> None: ...
-
-    def note(self, text: str) -> None: ...
+    def __init__(self) -> None:
+        self._log = logging.Logger("quiet", logging.CRITICAL + 1)
