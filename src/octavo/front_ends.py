@@ -55,7 +55,7 @@ def target_of(model: Any, **options: Any) -> Target:
         need_torch(model)
         given = _options("a PyTorch model", options, ("example_inputs",))
         if isinstance(model, str) and names_checkpoint(model):
-            from octavo.torch.hub.target import CheckpointTarget
+            from octavo.torch.tuning.checkpoint_target import CheckpointTarget
 
             return CheckpointTarget(model, **given)
         from octavo.torch import TorchTarget

@@ -23,7 +23,7 @@ from octavo.cli import evidence, main
 from octavo.onnx import bench as onnx_bench
 from octavo.onnx.bench import BenchFile
 from octavo.tune import api as tune_api
-from octavo.tune.inc import quantization
+from octavo.tune import quantization
 from tests.cli_support import in_this_process
 from tests.docs.shown import differs
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from octavo.tune.inc import common as common
     from octavo.tune.inc.config import Config as Config
     from octavo.tune.inc.load import load_config as load_config
-    from octavo.tune.inc.quantization import Quantization as Quantization
+    from octavo.tune.quantization import Quantization as Quantization
 
 __all__, __getattr__ = _lazy(
     __name__,
@@ -36,6 +36,6 @@ __all__, __getattr__ = _lazy(
         "octavo.tune.inc.common": "common",
         "octavo.tune.inc.config": "Config",
         "octavo.tune.inc.load": "load_config",
-        "octavo.tune.inc.quantization": "Quantization",
+        "octavo.tune.quantization": "Quantization",
     },
 )
