@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core import versions
 from octavo.core.attention_type import AttentionType
 from octavo.core.form import Cpu
 from octavo.core.stored_integers import stored
@@ -19,7 +20,7 @@ from octavo.graph.analysis.walk import opset_of
 from octavo.graph.emit.emitter import Emitter, Names
 from octavo.graph.emit.quantized_inputs import Activations
 from octavo.graph.emit.sweeper import Sweeper
-from octavo.ir import DOMAIN, MS, VERSION
+from octavo.ir import DOMAIN, MS
 from octavo.ir.operator import KEY, LAYER, Operator
 from octavo.ir.weight import QuantizedWeightValues, Weight, WeightIntegers
 
@@ -171,7 +172,7 @@ class Context:
             if value.type is None:  # a file holds no shape without one
                 value.shape = None
         used = self.emitter.domains | self.prelude.domains
-        for domain, version in ((MS, 1), (DOMAIN, VERSION)):
+        for domain, version in ((MS, 1), (DOMAIN, versions.OPERATORS)):
             if domain in used and (domain != DOMAIN or self.has_operators()):
                 self.model.opset_imports.setdefault(domain, version)
 

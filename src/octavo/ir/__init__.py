@@ -13,8 +13,6 @@ MS = "com.microsoft"
 """The domain of ONNX Runtime's own operators, which lowered layers use too."""
 WITHOUT_QUANTIZE = 23
 """The opset that an ONNX Runtime runs which has no QuantizeLinear for it."""
-VERSION = 1
-"""Of the operators: the opset import of `DOMAIN`."""
 
 OPERATORS = (
     "Domain ai.octavo is in octavo's library: open this file with octavo.onnx.session(path), or "

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from reprlib import repr as short
 from typing import Any
 
+from octavo.core import versions
 from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
@@ -17,8 +18,6 @@ from octavo.recipe import patterns
 from octavo.recipe.bit_budget import Mix
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 from octavo.recipe.scheme import FLOAT, SCHEMES, Scheme
-
-VERSION = 1
 
 
 class Origin(Enum):
@@ -137,7 +136,7 @@ class Recipe:
     default: Scheme
     rules: tuple[Rule, ...] = ()
     max_error: float = 0.1
-    version: int = VERSION
+    version: int = versions.RECIPE
     attention: AttentionType = AttentionType.FLOAT32
     mix: Mix | None = None
 
@@ -235,10 +234,10 @@ def _rules_from_list(data: object) -> list[Rule]:
 
 
 def _check_version(version: int) -> None:
-    if version != VERSION:
+    if version != versions.RECIPE:
         raise LocatedRecipeError(
-            f"recipe version {version} is not {VERSION}, the one known here; write `version: "
-            f"{VERSION}`, or install the Octavo that wrote it",
+            f"recipe version {version} is not {versions.RECIPE}, the one known here; write "
+            f"`version: {versions.RECIPE}`, or install the Octavo that wrote it",
             ("version",),
         )
 

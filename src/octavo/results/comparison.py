@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from octavo.core import versions
 from octavo.core.data import Data
 from octavo.core.metrics import Tally
 from octavo.core.value_range import Extent
 from octavo.results.comparison_page import comparison_page
 from octavo.results.page import Page, Result
-
-VERSION = 1
 
 STANDS_OUT_DB = 10.0
 """By which a layer is worse than the median of all: ten times the noise."""
@@ -198,7 +197,7 @@ class Comparison(Result):
     layers: tuple[LayerDifference, ...]
     left_float: int
     notes: tuple[str, ...] = ()
-    version: int = field(default=VERSION)
+    version: int = field(default=versions.PAGE)
     padding: int = 0
 
     @property

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.core import versions
 from octavo.results.page import Page, Part, Result, facts, indented, line
 from octavo.results.words import clean
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Diagnosis(Result):
     about: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     tables: tuple[KernelTable, ...] = ()
-    version: int = VERSION
+    version: int = versions.PAGE
 
     @property
     def ok(self) -> bool:

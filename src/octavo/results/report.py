@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.core import versions
 from octavo.core.data import Data
 from octavo.core.layer import Layer
 from octavo.results.evidence import Evidence
 from octavo.results.page import Page, Result
 from octavo.results.report_page import bits_per_weight, conversion_page, report_page
 
-VERSION = 1
 WEIGHTS_OF = "weights_of"
 """In a report's recipe: whose integers the layers hold, where another quantizer made them."""
 
@@ -115,7 +115,7 @@ class Report(Result):
     verification: Verification
     seconds: float
     notes: tuple[str, ...] = ()
-    version: int = field(default=VERSION)
+    version: int = field(default=versions.PAGE)
     options: tuple[tuple[str, str], ...] = ()
     files: tuple[str, ...] = ()
 

@@ -18,10 +18,10 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from octavo.core import versions
 from octavo.core.layer import Kind, Layer
 from octavo.results.report import LayerOutcome
 
-VERSION = 2
 MOST_BYTES = 1 << 28  # of what is read: a damaged or hostile file may promise anything
 
 
@@ -36,7 +36,7 @@ def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
     rows = [_row(outcome, known) for outcome in outcomes]
     whole = _dumps({"texts": list(texts), "layers": rows})
     packed = base64.b85encode(zlib.compress(whole.encode(), 9)).decode()
-    return _dumps({"version": VERSION, "deflate": packed})
+    return _dumps({"version": versions.LAYERS, "deflate": packed})
 
 
 def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
@@ -45,8 +45,8 @@ def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
         data = json.loads(text)
         if isinstance(data, list):
             return tuple(LayerOutcome.from_dict(item) for item in data)
-        if data["version"] != VERSION:
-            raise ValueError(f"version {data['version']} of outcomes is not {VERSION}")
+        if data["version"] != versions.LAYERS:
+            raise ValueError(f"version {data['version']} of outcomes is not {versions.LAYERS}")
         whole = json.loads(_inflated(base64.b85decode(data["deflate"])))
         texts = [str(item) for item in whole["texts"]]
         return tuple(_outcome(row, texts) for row in whole["layers"])

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from octavo.core import versions
 from octavo.core.data import Data
 from octavo.recipe.recipe import Recipe
 from octavo.results.benchmark import SMALLEST
 from octavo.results.page import Page, Result
 from octavo.results.report import Report
 from octavo.results.tuning_page import tuning_page
-
-VERSION = 1
 
 
 class Approach(Enum):
@@ -171,7 +170,7 @@ class TuneResult(Result):
     timed: tuple[Trial, ...] = ()
     native_ratio: float | None = None
     timed_inputs: str = ""
-    version: int = field(default=VERSION)
+    version: int = field(default=versions.PAGE)
 
     @property
     def gains_nothing(self) -> bool:

@@ -18,11 +18,11 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
+from octavo.core import versions
 from octavo.core.data import fitted
 from octavo.errors import HistoryError, OutputError
 from octavo.files import locks
 
-VERSION = 1
 FILE = "history.jsonl"
 _SHOWN = 3  # differences in a message
 
@@ -71,7 +71,7 @@ class History:
             self._put_aside(folder)
             lines = []
         if not lines:
-            self._append({"kind": "start", "version": VERSION, "subject": dict(subject)})
+            self._append({"kind": "start", "version": versions.HISTORY, "subject": dict(subject)})
             locks.sync_folder(folder)
             return
         _refuse_other(self._path, lines[0], subject)
@@ -178,10 +178,10 @@ def _lines(file: FileIO, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _refuse_other(path: Path, start: Mapping[str, Any], subject: Mapping[str, Any]) -> None:
-    if start["version"] != VERSION:
+    if start["version"] != versions.HISTORY:
         raise HistoryError(
-            f"{path}: history version {start['version']}; this Octavo writes {VERSION}: start anew "
-            "without resuming"
+            f"{path}: history version {start['version']}; this Octavo writes "
+            f"{versions.HISTORY}: start anew without resuming"
         )
     was, now = start["subject"], json.loads(json.dumps(dict(subject)))
     differ = sorted(_differences(was, now), key=lambda said: said.partition(" ")[0].count("."))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import octavo
+from octavo.core import versions
 from octavo.core.data import fitted
 from octavo.core.packages import pip_install
 from octavo.errors import ModelError, OctavoError, OptionError, did_you_mean
@@ -29,10 +30,6 @@ except ImportError as error:
 METHOD = "octavo"
 """What config.json calls these weights: its `quant_method`."""
 
-VERSION = 2
-"""Of what config.json holds; raised where an older Octavo would misread it."""
-_INT8_ALONE = 1
-"""What it says where all layers are int8: releases from before other formats read it."""
 
 StoredGroup = TypedDict("StoredGroup", {"class": str, "config": dict[str, Any], "names": list[str]})
 """Layers of one class and configuration, as config.json has them."""
@@ -141,7 +138,7 @@ class OctavoConfig(QuantizationConfigMixin):
         preset = PRESETS.get(self.recipe.name)
         found: dict[str, Any] = {
             "quant_method": METHOD,
-            "version": version_of(self.layers or (), _INT8_ALONE, VERSION),
+            "version": version_of(self.layers or (), versions.HUB_INT8_FOLDER, versions.HUB_FOLDER),
             "octavo_version": octavo.__version__,
             "recipe": self.recipe.name if self.recipe == preset else self.recipe.to_dict(),
             "skip": list(self.skip),
@@ -172,14 +169,16 @@ def _said(hint: Any, value: Any, name: str) -> Any:
 
 
 def _refuse_newer(stored: Mapping[str, Any]) -> None:
-    version = stored.get("version", VERSION)
+    version = stored.get("version", versions.HUB_FOLDER)
     if type(version) is not int or version < 1:
-        raise ModelError(f"quantization_config: version {version!r} is no version; needs {VERSION}")
-    if version > VERSION:
+        raise ModelError(
+            f"quantization_config: version {version!r} is no version; needs {versions.HUB_FOLDER}"
+        )
+    if version > versions.HUB_FOLDER:
         raise ModelError(
             f"quantization_config: version {version}, written by Octavo "
             f"{stored.get('octavo_version', '?')}; this is Octavo {octavo.__version__}, which "
-            f"reads up to {VERSION}: install the one that wrote it"
+            f"reads up to {versions.HUB_FOLDER}: install the one that wrote it"
         )
 
 
