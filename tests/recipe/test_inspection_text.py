@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+import octavo.recipe
+import octavo.results
 from octavo.recipe import FLOAT, Decision, Kind, Layer, Scheme
 from octavo.results.inspection import Inspection
 from tests.results.reports import linear
@@ -114,3 +116,9 @@ def test_the_inventory_fits_80_columns_and_loses_nothing(verbose: bool) -> None:
     screen = on_terminal(FOUND, verbose)
     assert max(map(len, screen.splitlines())) <= 80
     assert "30.0%" in screen or verbose
+
+
+@pytest.mark.parametrize("name", ["Inspection", "LayerOutcome", "Report", "Verification"])
+def test_names_that_moved_to_results_are_had_with_a_warning(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"is now octavo.results.{name}"):
+        assert getattr(octavo.recipe, name) is getattr(octavo.results, name)
