@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.core import extent as module
+from octavo.core import value_range as module
 from octavo.core.value_range import Extent
 
 MULTIPLE = 2.0
