@@ -16,7 +16,7 @@ from octavo import OctavoError
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says, and the sample where it names no model."""
+    """Return what the command line says, and the sample where it names no model."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("model", nargs="?", help="GGUF file, folder, or name on the hub")

@@ -48,7 +48,7 @@ def model() -> tuple[Tokenizer, ort.InferenceSession]:
 
 @asynccontextmanager
 async def opened(_: FastAPI):
-    """Opens the model before the first request: a wrong one is told at once."""
+    """Open the model before the first request: a wrong one is told at once."""
     model()
     yield
 
@@ -58,7 +58,7 @@ app = FastAPI(title="Embeddings", lifespan=opened)
 
 @app.post("/embed")
 def embed(texts: Texts) -> dict[str, list[list[float]]]:
-    """A unit vector for each text, in their order. FastAPI runs it in a thread of its own."""
+    """Return a unit vector for each text, in order. FastAPI runs it in a thread of its own."""
     tokenizer, session = model()
     encoded, names = tokenizer.encode_batch(texts), [value.name for value in session.get_inputs()]
     feed = {name: np.array([getattr(text, INPUTS[name]) for text in encoded]) for name in names}

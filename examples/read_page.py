@@ -26,7 +26,7 @@ def runs(ink: np.ndarray, gap: int) -> list[slice]:
 
 
 def read(session, line: np.ndarray) -> str:
-    """The words of a line, uint8 [height, width]."""
+    """Read the words of a line, uint8 [height, width]."""
     from PIL import Image
 
     (pixels,), found = session.get_inputs(), []

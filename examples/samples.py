@@ -24,7 +24,7 @@ SAMPLES = {
 
 
 def sample(name: str) -> str | list[str]:
-    """The path of a sample, or those of several files; fetched and made now if need be."""
+    """Return the path of a sample, or those of several files; fetch and make it if need be."""
     root = Path(__file__).resolve().parents[1]
     if not (root / "benchmarks" / "zoo").is_dir():
         sys.exit("error: samples are only in a clone of Octavo's repository; give a path of yours")

@@ -17,7 +17,7 @@ RATE, SECONDS = 16_000, 30  # what Whisper hears at once; words at a border may 
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says, and samples for what it does not."""
+    """Return what the command line says, and samples for what it does not."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("sounds", nargs="*", metavar="SOUND", help="WAV, FLAC, OGG, MP3")
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Loads the model, then hears one file after the other."""
+    """Load the model, then hear one file after the other."""
     print(f"loading {given.model}", file=sys.stderr)
     import soundfile
     import torch

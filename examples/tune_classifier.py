@@ -18,7 +18,7 @@ CONFIG = Path(__file__).with_name("tune.yaml")
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says, and the sample where it names no model."""
+    """Return what the command line says, and the sample where it names no model."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("model", nargs="?", help="the float model, an ONNX file")
@@ -37,7 +37,7 @@ def arguments() -> argparse.Namespace:
 
 
 def classify(session, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """The best class of each row, 32 rows at a time."""
+    """Return the best class of each row, 32 rows at a time."""
     rows = range(0, len(next(iter(inputs.values()))), 32)
     parts = [{name: array[i : i + 32] for name, array in inputs.items()} for i in rows]
     return np.concatenate([session.run(None, part)[0].argmax(axis=1) for part in parts])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds `changelog.md`."""
+    """Add `changelog.md`."""
     from mkdocs.structure.files import File
 
     text = Path(config.docs_dir).with_name("CHANGELOG.md").read_text(encoding="utf-8")

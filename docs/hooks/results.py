@@ -24,13 +24,13 @@ from benchmarks.docs.figures import names, result  # noqa: E402
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Puts the pages of the results into the menu."""
+    """Put the pages of the results into the menu."""
     config.nav = menu(config.nav)
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for each result."""
+    """Add a page for each result."""
     from mkdocs.structure.files import File
 
     for name in names():
@@ -45,7 +45,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def menu(entries: Any) -> Any:
-    """The menu with the pages that there are in place of `results/`, each by its title."""
+    """Return the menu with the pages there are in place of `results/`, each by its title."""
     if entries == "results/":
         return [{result(name).title: f"results/{name}.md"} for name in names()]
     if isinstance(entries, dict):

@@ -40,7 +40,7 @@ STYLE = """<style>
 
 
 def svg(width: int, height: int, title: str, parts: Iterator[str]) -> str:
-    """A document of `parts`."""
+    """Return a document of `parts`."""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="drawn" viewBox="0 0 {width} {height}" '
@@ -55,17 +55,17 @@ def text(x: float, y: float, said: object, kind: str = "") -> str:
 
 
 def bar(x: float, y: float, width: float, height: float, kind: str) -> str:
-    """A filled rectangle."""
+    """Draw a filled rectangle."""
     return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" class="{kind}"/>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A straight line."""
+    """Draw a straight line."""
     return f'<path d="M{x1:g} {y1:g} L{x2:g} {y2:g}" class="{kind}"/>'
 
 
 def pipeline() -> str:
-    """What is done ahead of time, and what in each call."""
+    """Draw what is done ahead of time, and what in each call."""
 
     def parts() -> Iterator[str]:
         boxes = (
@@ -97,7 +97,7 @@ def pipeline() -> str:
 
 
 def rows() -> str:
-    """The integers that tokens get with one scale for all, and with a scale each."""
+    """Draw the integers that tokens get with one scale for all, and with a scale each."""
     largest = np.array([1.1, 0.9, 20.0, 1.4])  # one token in a few is larger by far in real models
     shared = np.round(255 * largest / largest.max()).astype(int)
 
@@ -145,7 +145,7 @@ def zero_points() -> str:
 
 
 def saturation() -> str:
-    """The largest sum of two products, against 16 bits."""
+    """Draw the largest sum of two products, against 16 bits."""
     limit = 2**15 - 1
     cases = (
         ("uint8 x int8", 2 * 255 * 127, "saturates"),
@@ -180,7 +180,7 @@ PICTURES = {
 
 
 def main() -> None:
-    """Writes every picture."""
+    """Write every picture."""
     for name, draw in PICTURES.items():
         (FOLDER / f"{name}.svg").write_text(draw(), encoding="utf-8")
 

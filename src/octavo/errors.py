@@ -123,13 +123,13 @@ MOST_NAMED = 10
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an "unknown X" message: the near misses first, then what exists."""
+    """Return the end of an "unknown X" message: the near misses first, then what exists."""
     known = sorted(set(known))
     return f"{suggest(name, known)} Known: {listed(known) or '(none)'}."
 
 
 def listed(names: Iterable[object], limit: int = MOST_NAMED) -> str:
-    """`a, b, c`; a long list is cut after `limit` names, and says `and 37 more`."""
+    """List names as `a, b, c`; a long list is cut after `limit` names, and says `and 37 more`."""
     known = [*map(str, names)]
     more = len(known) - limit
     return ", ".join(known[:limit]) + (f" and {more:,} more" if more > 0 else "")
@@ -145,8 +145,10 @@ def suggest(name: str, known: Iterable[str], suffix: str = "") -> str:
 
 
 def brief(error: BaseException, limit: int = 300) -> str:
-    """The text of another library's error on one line, cut where it is long; of one without a
-    text its type."""
+    """Return the text of another library's error on one line, cut where it is long.
+
+    An error without a text gives its type.
+    """
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[:limit] + " ..."
 

@@ -29,7 +29,7 @@ def names_torch(text: str) -> bool:
 
 
 def refuse_gguf(text: str) -> None:
-    """Raises ModelError where `text` is a GGUF file, which nobody can tune."""
+    """Raise ModelError where `text` is a GGUF file, which nobody can tune."""
     if is_gguf(text):
         raise ModelError(
             f"{text} is a GGUF file, whose weights are integers already: there is nothing to "
@@ -38,7 +38,7 @@ def refuse_gguf(text: str) -> None:
 
 
 def target_of(model: Any, **options: Any) -> Target:
-    """What tuning needs of `model`, whichever front end it belongs to.
+    """Return what tuning needs of `model`, whichever front end it belongs to.
 
     `model` is an ONNX file's path or a ModelProto, a PyTorch module, `module:factory` (a callable
     without arguments that returns one), a checkpoint's folder or name, or a target already.
@@ -73,9 +73,9 @@ def target_of(model: Any, **options: Any) -> Target:
 
 
 def need_torch(*models: Any) -> None:
-    """Raises ModelError where PyTorch is missing, or what else checkpoints among `models` need.
+    """Raise ModelError where PyTorch is missing, or what else checkpoints among `models` need.
 
-    And where their weights are: a package helps nobody whose folder has none.
+    A checkpoint without weights is refused first: a package helps nobody whose folder has none.
     """
     named = [str(model) for model in models if isinstance(model, (str, Path))]
     if any(map(is_gguf, named)):

@@ -37,7 +37,7 @@ HELD: Mapping[str, WeightFormat] = {
 
 
 def groups_of(kind: str, rows: UInt8) -> GroupedWeight | None:
-    """The weight in blocks of the type that llama.cpp calls `kind`; None where no groups hold it.
+    """Read blocks of llama.cpp's type `kind` as a weight in groups; None where no groups hold them.
 
     `rows` uint8 [n, bytes]. The integers are those of the file. Raises ValueError where a scale is
     NaN or infinite.
@@ -60,7 +60,7 @@ def _q4_1(rows: UInt8) -> GroupedWeight:
 
 
 def _q4_k(rows: UInt8) -> GroupedWeight:
-    """A power of two for each row keeps scales and minima where float16 has all its digits."""
+    """Read Q4_K blocks; a power of two per row keeps scales and minima where float16 is precise."""
     size = 2 * _HALF + 12 + _BLOCKS * _BLOCK // 2
     blocks = _blocks(rows, size)
     q = _nibbles(blocks[..., 2 * _HALF + 12 :].reshape(len(rows), -1, _BLOCK))
@@ -105,7 +105,7 @@ def _blocks(rows: UInt8, size: int) -> UInt8:
 
 
 def _halves(blocks: UInt8, at: int) -> Float16:
-    """The float16 at a byte of each block, [n, blocks]."""
+    """Return the float16 at byte `at` of each block, [n, blocks]."""
     found = np.ascontiguousarray(blocks[..., at : at + _HALF]).view(np.float16)[..., 0]
     if not np.isfinite(found).all():
         row = int(np.argwhere(~np.isfinite(found))[0][0])

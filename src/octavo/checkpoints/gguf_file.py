@@ -84,7 +84,7 @@ class GgufFile:
 
 
 def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
-    """Reads the header.
+    """Read the header of the GGUF file at `path`.
 
     Raises ModelError where the package gguf is missing, and for a file that is none, truncated, of
     another byte order or version, or has a tensor of an unknown type (names the tensor).
@@ -131,7 +131,7 @@ class _Header:
         return GgufFile(self._path, metadata, placed)
 
     def _beginning(self) -> tuple[int, int]:
-        """The numbers of tensors and of entries."""
+        """Check how the file begins; return its numbers of tensors and of metadata entries."""
         if self._data[: len(MAGIC)] != MAGIC:
             raise ModelError(
                 f"{self._path} is no GGUF file: it begins with {bytes(self._data[:4])!r}, not "
@@ -163,7 +163,7 @@ class _Header:
     def _placed(
         self, start: int, name: str, shape: tuple[int, ...], kind: int, offset: int
     ) -> GgufTensor:
-        """The tensor, after a look whether the file has all of it."""
+        """Return the tensor, after a check that the file has all of it."""
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
         try:

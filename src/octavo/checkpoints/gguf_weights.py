@@ -51,13 +51,13 @@ def is_float(tensor: GgufTensor) -> bool:
 
 
 def will_hold(tensor: GgufTensor) -> tuple[WeightFormat, bool]:
-    """The groups that a tensor in blocks becomes, and whether its integers stay."""
+    """Return the format of the groups that a tensor becomes, and whether its integers stay."""
     kept = HELD.get(tensor.kind.name)
     return (_nearest(tensor), False) if kept is None else (kept, True)
 
 
 def read_groups(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) -> StoredGroups:
-    """A tensor [n, k] in blocks as groups; `rows`: those in this order.
+    """Read a tensor [n, k] in blocks as groups; `rows`: those rows in this order.
 
     Raises ModelError for a type that cannot be read, and for scales that are NaN or infinite.
     """
@@ -114,7 +114,7 @@ def _rows_at_once(k: int) -> int:
 
 
 def _bytes(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) -> Iterator[UInt8]:
-    """Some rows at a time, whole blocks of outputs; in another order they are read all at once."""
+    """Yield the bytes of some rows at a time, in whole blocks; `rows` has all read at once."""
     n, step = prod(tensor.shape[:-1]), _rows_at_once(tensor.shape[-1])
     whole = None if rows is None else file.read(tensor)
     for first in range(0, n, step):

@@ -125,7 +125,7 @@ def _ordered(values: UInt8) -> UInt8:
 
 
 def _weight(q: UInt8, scale: Floats, zero: UInt8 | None, bits: int, group: int) -> GroupedWeight:
-    """Groups as kernels have them: a longer one is several of them with one scale."""
+    """Build a weight in groups that kernels have: a longer one becomes several with one scale."""
     n, k = q.shape
     ours = next((g for g in _GROUPS if group % g == 0), None)
     if ours is None:

@@ -20,7 +20,7 @@ __all__, __getattr__ = _lazy(__name__, {"octavo.cli.commands": "app"}, "main")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits; `argv` defaults to the process's arguments."""
+    """Run the command line and exit; `argv` defaults to the process's arguments."""
     try:  # Ctrl-C while the program is loaded is one line too
         from octavo.cli.commands import run
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _missing() -> list[tuple[str, str]]:
-    """What Octavo requires and is not there: for pip, and as it is imported."""
+    """List the packages that Octavo requires and lacks: each for pip, and as it is imported."""
     found: list[tuple[str, str]] = []
     try:
         required = importlib.metadata.requires("octavo") or ()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def threads_of(text: str | None) -> list[int | None]:
-    """`1,2` as numbers; None, which leaves them to ONNX Runtime, where nothing is given."""
+    """Read numbers of threads such as `1,2`; without text, [None] leaves them to ONNX Runtime."""
     if text is None:
         return [None]
     parts = [part.strip() for part in text.split(",")]
@@ -65,7 +65,7 @@ class Bench:
     """Seconds of timing alone."""
 
     def add_ort(self, stack: contextlib.ExitStack) -> None:
-        """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
+        """Quantize the first model as ONNX Runtime does; where that fails, a note says so."""
         from octavo.onnx.bench import BenchFile, quantized_by_ort
         from octavo.onnx.run.sessions import Scratch
         from octavo.results.evidence import ORT
@@ -91,7 +91,7 @@ class Bench:
         counts: list[int | None],
         inputs: Path | None = None,
     ) -> None:
-        """All files on inputs of one shape, or on `inputs`, for each number of threads."""
+        """Time all files on inputs of one shape, or on `inputs`, for each number of threads."""
         from octavo.cli.bench_models import feeds
         from octavo.core.feeds import shape_text
 

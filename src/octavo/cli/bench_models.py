@@ -22,23 +22,23 @@ class BenchModel(Protocol):
     bytes: int
 
     def feed(self, shapes: Shapes) -> Any:
-        """Made-up inputs of these shapes."""
+        """Make up inputs of these shapes."""
 
     def read(self, path: Path) -> Any:
-        """The first run in a file of inputs."""
+        """Read the first run in a file of inputs."""
 
     def check(self, feed: Any) -> None:
-        """Raises InputDataError where it does not take `feed`."""
+        """Raise InputDataError where the model does not take `feed`."""
 
     def opener(self, feed: Any, threads: int | None) -> Callable[[], Callable[[], object]]:
-        """Opens the model; what it gives runs it on `feed`."""
+        """Return a function that opens the model and returns one that runs the model on `feed`."""
 
     def peak_memory(self, feed: Any, threads: int | None) -> int:
-        """Bytes that opening and one run add to a fresh process."""
+        """Measure the bytes that opening the model and one run add to a fresh process."""
 
 
 def bench_models(models: Sequence[str]) -> list[BenchModel]:
-    """Each under the name it was given by; one that is given again has its count behind it.
+    """Return each model under its given name; a repeated one has its count, as in `a.onnx (2)`.
 
     Raises OptionError and ModelError.
     """
@@ -67,7 +67,7 @@ def _opened(model: str, name: str) -> BenchModel:
 
 
 def _file_in(path: Path) -> Path:
-    """The file itself, or the one ONNX file of a folder that `octavo quantize --to` wrote."""
+    """Return `path`, or the one ONNX file if `octavo quantize --to` wrote `path` as a folder."""
     if not path.is_dir() or not (path / "config.json").is_file():
         return path
     files = sorted([*path.glob("*.onnx"), *path.glob("*/*.onnx")])
@@ -79,10 +79,10 @@ def _file_in(path: Path) -> Path:
 def feeds(
     models: Sequence[BenchModel], shapes: Shapes, given: Path | None = None
 ) -> tuple[list[Any], list[str]]:
-    """Inputs for each of `models`, and notes.
+    """Return inputs for each of `models`, and notes.
 
-    All get the first one's, so that they do the same work: the first run of the file that is
-    `given`, else some made up. One that does not take them, as its inputs are others, gets its own.
+    All models get the first one's inputs, so that they do the same work: the first run of the file
+    `given`, or made-up ones without it. A model that does not take them gets inputs of its own.
     Raises InputDataError where a shape or a run does not fit.
     """
     common = models[0].feed(shapes) if given is None else models[0].read(given)

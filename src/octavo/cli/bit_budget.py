@@ -55,9 +55,9 @@ def limited(
     max_error: float | None,
     inspect: Callable[[Recipe], Inspection],
 ) -> Recipe:
-    """`recipe` with what the options say; `inspect` tells what it would do with the model.
+    """Limit `recipe` as the options say; `inspect` tells what a recipe would do with the model.
 
-    Raises OptionError where they say it of a recipe that mixes nothing, or contradict each other.
+    Raises OptionError where `recipe` mixes no bits, or the options contradict each other.
     """
     if max_error is not None:
         recipe = replace(recipe, max_error=max_error)
@@ -98,7 +98,7 @@ def limited(
 def fewest_bits(
     recipe: Recipe, max_error: float | None, make: Callable[[Recipe], Report]
 ) -> Report:
-    """What `make` makes of `recipe`; where nobody says how many bits, of the fewest that pass."""
+    """Return `make(recipe)`; if only `max_error` limits the mix, with the fewest bits that pass."""
     mix = recipe.mix
     if max_error is None or mix is None or mix.is_limited:
         return make(recipe)

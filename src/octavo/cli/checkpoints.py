@@ -33,7 +33,7 @@ _OF_ONNX = frozenset({"cpu"})
 
 
 def refuse_options(context: typer.Context, model: str, to: To) -> None:
-    """Raises OptionError for an option on the command line that says nothing of checkpoints."""
+    """Raise OptionError for an option on the command line that does not apply to checkpoints."""
     for parameter in context.command.params:
         name = parameter.name or ""
         source = context.get_parameter_source(name)
@@ -51,7 +51,7 @@ def refuse_options(context: typer.Context, model: str, to: To) -> None:
 
 
 def refuse_unused_check(wanted: Wanted) -> None:
-    """Raises OptionError for --no-verify where there is nothing to compare on."""
+    """Raise OptionError for --no-verify where there is nothing to compare on."""
     if not wanted.verify and wanted.to is To.TORCH and wanted.inputs is None:
         raise OptionError(
             "--no-verify: a folder for PyTorch is compared on --inputs alone: leave it out"
@@ -59,14 +59,14 @@ def refuse_unused_check(wanted: Wanted) -> None:
 
 
 def refuse_to(context: typer.Context, model: str) -> None:
-    """Raises OptionError for --to where `model` is no checkpoint."""
+    """Raise OptionError for --to where `model` is no checkpoint."""
     source = context.get_parameter_source("to")
     if source is not None and source.name == "COMMANDLINE":
         raise OptionError(f"--to is for checkpoints, and {model} is none: give --target")
 
 
 def kind_of(recipe: Recipe) -> str:
-    """What an output's name says of its weights: fp16, int4 or int8."""
+    """Return what an output's name says of the recipe's weights: fp16, int4 or int8."""
     from octavo.core.qparams import QType
 
     weight = recipe.default.weight
@@ -76,7 +76,7 @@ def kind_of(recipe: Recipe) -> str:
 
 
 def default_folder(model: str, to: To, recipe: Recipe) -> Path:
-    """A name after the checkpoint's, in the current folder."""
+    """Return the default output folder: named after the checkpoint, in the current folder."""
     if is_gguf(model):
         return Path(f"{Path(model).stem}-octavo")
     kind = kind_of(recipe)
@@ -100,7 +100,7 @@ class Wanted:
 
 
 def quantize(model: str, out: Path, wanted: Wanted) -> Report:
-    """Writes the folder `out`; one file, for `octavo.torch.load`, where it ends in .safetensors."""
+    """Quantize a checkpoint into the folder `out`, or a .safetensors file (`octavo.torch.load`)."""
     from octavo.report.terminal import progress_bar, working
 
     refuse_unused_check(wanted)
@@ -155,7 +155,7 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
 
 
 def refuse_limits(model: str) -> None:
-    """Raises OptionError for --bits and --size where the integers are there and stay."""
+    """Raise OptionError for --bits and --size if the checkpoint's weights keep their integers."""
     from octavo.report.terminal import working
 
     with working("reading the checkpoint"), _stdout_is_ours():
@@ -172,7 +172,7 @@ def refuse_limits(model: str) -> None:
 
 
 def inspect(model: str, recipe: Recipe) -> Inspection:
-    """The layers, by config.json and the headers of the weights alone."""
+    """Inspect the checkpoint's layers by config.json and the headers of the weights alone."""
     need_torch(model)
     from octavo.torch.hub.libraries import quiet_libraries
 
@@ -191,6 +191,6 @@ def inspect(model: str, recipe: Recipe) -> Inspection:
 
 @contextlib.contextmanager
 def _stdout_is_ours() -> Iterator[None]:
-    """What the libraries print goes to stderr: stdout is for the report."""
+    """Redirect what the libraries print to stderr: stdout is for the report."""
     with contextlib.redirect_stdout(sys.stderr):
         yield

@@ -100,7 +100,7 @@ Exit codes:
 
 
 def epilog(command: str) -> str:
-    """Examples of `command`, then the exit codes."""
+    """Return the examples of `command`, then the exit codes."""
     examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
     return f"\b\nExamples:\n{examples}\n{EXIT_CODES}"
 
@@ -109,7 +109,7 @@ class _Program(TyperGroup):
     """Names what a wrong value of an option is like."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command that was asked for."""
+        """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -118,7 +118,7 @@ class _Program(TyperGroup):
 
 
 def with_near_miss(message: str) -> str:
-    """Typer's `'nativ' is not one of 'portable', 'native'.`, and which of them was meant."""
+    """Add which value was meant to Typer's `'nativ' is not one of 'portable', 'native'`."""
     found = re.fullmatch(r"(?:Value error, )?'(.*)' is not one of ('.*')\.?", message)
     if found is None:
         return message
@@ -137,7 +137,7 @@ app = typer.Typer(
 
 
 def run(argv: Sequence[str] | None = None) -> None:
-    """As `octavo.cli.main`, but for Ctrl-C before a command begins."""
+    """Run the command line as `octavo.cli.main`, but for Ctrl-C before a command begins."""
     logging.getLogger("onnx_ir").addHandler(logging.NullHandler())  # Octavo says what matters
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names in models need not fit the locale

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def compared(
     floating: str, quantized: Path, inputs: Path | None, progress: Progress = quiet
 ) -> Comparison:
-    """Compares two ONNX files, or a PyTorch model by name with what was saved of it."""
+    """Compare two ONNX files, or a PyTorch model by name with what was saved of it."""
     of_torch = names_torch(floating)
     saved = quantized.suffix == ".safetensors" or names_checkpoint(str(quantized))
     if of_torch and quantized.suffix == ".onnx":

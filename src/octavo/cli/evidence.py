@@ -40,7 +40,7 @@ class How:
 
     @property
     def budget(self) -> float:
-        """Seconds."""
+        """About how many seconds timing may take."""
         return SECONDS if self.seconds is None else self.seconds
 
 
@@ -48,11 +48,12 @@ class How:
 def evidence(
     floating: str, quantized: Path, how: How, *, strict: bool = False, times: bool = True
 ) -> Evidence:
-    """Compares and times; `floating` is a path or `module:factory`.
+    """Compare the quantized model with the float one, and time both.
 
-    What fails is a note. With `strict`, what `compare` raises passes through, and so do OptionError
-    and InputDataError of timing: a shape that does not fit. What models print goes to stderr.
-    Nothing is timed where `times` is False, as the speed is known: a page has one for a model.
+    `floating` is a path or `module:factory`. What fails is a note. With `strict`, what `compare`
+    raises passes through, and so do OptionError and InputDataError of timing: a shape that does not
+    fit. What models print goes to stderr. Nothing is timed where `times` is False, as the speed is
+    known: a page has one for a model.
     """
     from octavo.report.terminal import progress_bar
 
@@ -83,14 +84,14 @@ class _Measured:
     notes: list[str] = field(default_factory=list)
 
     def evidence(self) -> Evidence:
-        """All of it."""
+        """Return all that has been measured so far."""
         from octavo.results.evidence import Evidence
 
         return Evidence(self.comparison, self.benchmark, self.ort, tuple(dict.fromkeys(self.notes)))
 
     @contextlib.contextmanager
     def noted(self, what: str, fatal: tuple[type[OctavoError], ...]) -> Iterator[None]:
-        """Makes an error a note, but those that are `fatal`."""
+        """Make an error a note that begins with `what`; errors of types `fatal` pass through."""
         try:
             yield
         except OctavoError as error:
@@ -99,12 +100,12 @@ class _Measured:
             self.notes.append(f"{what}: {error}")
 
     def compare(self) -> None:
-        """Layer by layer."""
+        """Compare the models layer by layer."""
         self.progress("comparing layer by layer", 0, 0)
         self.comparison = compared(self.floating, self.quantized, self.how.inputs, self.progress)
 
     def time_files(self) -> None:
-        """ONNX files, and what ONNX Runtime's own function makes of the float one."""
+        """Time the ONNX files, and what ONNX Runtime's own function makes of the float one."""
         from octavo.measure.benchmark import machine
         from octavo.onnx.bench import BenchFile
         from octavo.results.benchmark import Benchmark
@@ -136,7 +137,7 @@ class _Measured:
             )
 
     def time_saved(self) -> None:
-        """A PyTorch model and what was saved of it. ONNX Runtime has no part in it."""
+        """Time a PyTorch model and what was saved of it. ONNX Runtime has no part in it."""
         if self.comparison is None:
             raise OptionError("it could not be compared")  # it may well fail in each call
         from octavo.core.feeds import batch, shape_text

@@ -54,7 +54,7 @@ class To(str, Enum):
 
 
 def at_least_1(value: int | None) -> int | None:
-    """A callback of options that count."""
+    """Return the value of an option that counts; raise BadParameter if the value is below 1."""
     if value is not None and value < 1:
         raise typer.BadParameter(f"{value} is not a whole number above 0; give 1 or more")
     return value
@@ -150,7 +150,7 @@ JsonOption = Annotated[
 
 
 def show(result: Result, *, json: bool, verbose: bool = False) -> None:
-    """Prints the result as a page, or as JSON alone."""
+    """Print the result as a page, or as JSON alone."""
     if json:
         print(result.to_json())  # noqa: T201
         return
@@ -163,7 +163,7 @@ _NO_CHOICES = frozenset("model output page shape threads force verbose json".spl
 
 
 def given_options(context: typer.Context) -> tuple[tuple[str, str], ...]:
-    """Those on the command line that say what to make, by their names; "" stands for a switch."""
+    """Return the given options that say what to make, with their values; "" stands for a switch."""
     found = []
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -177,13 +177,13 @@ def given_options(context: typer.Context) -> tuple[tuple[str, str], ...]:
 
 
 def end_if_unchecked(status: str) -> None:
-    """Ends the process with a code of its own where a file was written that nothing checked."""
+    """End the process with exit code UNCHECKED if `status` says that nothing checked the output."""
     if status == "unchecked":
         raise typer.Exit(UNCHECKED)
 
 
 def shape_of(text: str) -> dict[str, tuple[int, ...]]:
-    """`input_ids=1x128,attention_mask=1x128` as shapes by name."""
+    """Read `input_ids=1x128,attention_mask=1x128` as shapes by name."""
     found = {}
     for part in text.split(","):
         name, equals, dims = part.strip().rpartition("=")
@@ -204,7 +204,7 @@ def shape_of(text: str) -> dict[str, tuple[int, ...]]:
 
 @contextlib.contextmanager
 def exit_codes() -> Iterator[None]:
-    """Ends the process with one line and the error's code; what is unexpected passes through."""
+    """End the process with one line and the error's code; unexpected errors pass through."""
     try:
         _check_environment()
         yield
@@ -221,7 +221,7 @@ def exit_codes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def operators(custom_ops: Sequence[str], *models: str) -> Iterator[None]:
-    """Sessions that are opened meanwhile have the operators of these libraries.
+    """Give sessions that are opened in this context the operators of the libraries `custom_ops`.
 
     Raises OptionError for what is no such library, and where one of `models` is a PyTorch model.
     """
@@ -240,7 +240,7 @@ def operators(custom_ops: Sequence[str], *models: str) -> Iterator[None]:
 
 
 def _check_environment() -> None:
-    """A wrong OCTAVO_ISA is said before the work, not in its middle."""
+    """Raise OptionError for a wrong OCTAVO_ISA before the work, not in its middle."""
     if os.environ.get("OCTAVO_ISA"):
         from octavo.core import kernels
 
@@ -251,7 +251,7 @@ def _check_environment() -> None:
 
 
 def chosen_recipe(given: str, ops: Sequence[str] = ()) -> Recipe:
-    """The preset or file, with a rule for each of `ops`."""
+    """Return the recipe of a preset or file, with a rule for each of `ops`."""
     from octavo.recipe import PRESETS
     from octavo.recipe.yaml_files import recipe_of
 
@@ -265,7 +265,7 @@ def chosen_recipe(given: str, ops: Sequence[str] = ()) -> Recipe:
 
 
 def chosen_recipes(given: str | None, ops: Sequence[str] = ()) -> tuple[Recipe, ...]:
-    """As `chosen_recipe`; without one, the presets from which a search may start."""
+    """Return `given` as a recipe, or the presets a search may start from, with rules for `ops`."""
     from octavo.tune.arguments import checked_recipes
 
     if given is not None:
@@ -274,7 +274,7 @@ def chosen_recipes(given: str | None, ops: Sequence[str] = ()) -> tuple[Recipe, 
 
 
 def _with_ops(recipe: Recipe, ops: Sequence[str]) -> Recipe:
-    """`recipe` with `ops` quantized by its default scheme.
+    """Return `recipe` with the operators `ops` quantized by its default scheme.
 
     The rules by layer name with which a recipe begins stay stronger, and so do those for products
     of two activations, whose operator is MatMul too.

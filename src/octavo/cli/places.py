@@ -19,7 +19,7 @@ PLOT_SUFFIXES = (".svg", ".png")
 
 
 def plot_option(what: str) -> Any:
-    """`--plot`; `what` is to be seen."""
+    """Return the option `--plot`, which draws `what`."""
     return typer.Option(
         "--plot",
         metavar="PICTURE",
@@ -29,7 +29,7 @@ def plot_option(what: str) -> Any:
 
 
 def free_output(out: Path, *, force: bool, read: Sequence[Path] = ()) -> Path:
-    """`out`. Raises OutputError where it is a file that exists and `force` is not given.
+    """Return `out`; raise OutputError where a file `out` exists and `force` is not given.
 
     What is wrong with a folder, or with one of the files that are `read`, is said elsewhere.
     """
@@ -57,9 +57,9 @@ def check_places(
     plot: Path | None = None,
     page_option: str = "--report",
 ) -> None:
-    """What cannot or must not be written is known now, not after the work.
+    """Refuse, before the work begins, files that cannot or must not be written.
 
-    `taken` are the command's other files. `page_option` is the one that named the `page`.
+    `taken` are the command's other files. `page_option` is the option that named the `page`.
     """
     from octavo.files.staging import Staging
 
@@ -86,12 +86,12 @@ def check_places(
 
 
 def say_written(path: Path) -> None:
-    """Says so on stderr: stdout is the result's."""
+    """Say on stderr that `path` is written: stdout is the result's."""
     print(f"{path} is written", file=sys.stderr)  # noqa: T201
 
 
 def write_plot(path: Path | None, draw: Callable[[], Plot | None]) -> None:
-    """Draws into `path`, if there is one, and says so on stderr: stdout is the result's."""
+    """Draw into `path`, if there is one, and say so on stderr: stdout is the result's."""
     from octavo.files.staging import write_bytes
 
     if path is None:

@@ -292,7 +292,7 @@ def inspect(
 
 
 def _how_to_time(inputs: Path | None, shape: str, threads: int | None, page: Path | None) -> How:
-    """Raises OptionError for what says how to time where nothing is timed, and a wrong shape."""
+    """Return how to time; raise OptionError for a wrong shape, and for options without a page."""
     for option, given in (("--shape", shape), ("--threads", threads)):
         if given and page is None:
             raise OptionError(f"{option} says how --report times the models: give --report, too")
@@ -308,8 +308,11 @@ def _finish(
     how: How | None,
     shown: Callable[[Result], None],
 ) -> None:
-    """Shows the report, and writes the page; what is measured for that (if `how` says so) has a
-    part in the verdict, which is the same in both."""
+    """Show the report, and write the page.
+
+    What is measured for the page (if `how` is given) has a part in the verdict, which is the same
+    in both.
+    """
     if page is None:
         shown(report)
         return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def run(floating: str, quantized: Path, page: Path, how: How) -> None:
-    """Measures, and writes the page."""
+    """Measure both models, and write the page."""
     from octavo.report.html import in_short, report_html, write_html
 
     files = [Path(floating), quantized, *([how.inputs] if how.inputs else [])]
@@ -52,7 +52,7 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
 
 
 def told(report: Report) -> Iterator[tuple[str, str]]:
-    """The options of octavo quantize that a file tells."""
+    """Yield the options of octavo quantize that a stored report tells, with their values."""
     from octavo.recipe import PRESETS
     from octavo.recipe.plan import EXCLUDED
     from octavo.results.advice import UNKNOWN_RECIPE
@@ -73,7 +73,7 @@ def told(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def stored_report(floating: str, quantized: Path) -> Report | None:
-    """What the file says became of each layer, and why; None where it does not."""
+    """Read what the quantized file says became of each layer, and why; None where it does not."""
     if not names_torch(floating):
         from octavo.onnx.read.stored_report import stored_report
 
@@ -84,7 +84,7 @@ def stored_report(floating: str, quantized: Path) -> Report | None:
 
 
 def from_json(path: Path, page: Path, how: How) -> None:
-    """A page of what `octavo quantize --json` or `octavo tune --json` printed."""
+    """Write a page of what `octavo quantize --json` or `octavo tune --json` printed."""
     from octavo.report.html import report_html, tuning_html, write_html
     from octavo.results.report import Report
     from octavo.results.tuning import TuneResult

@@ -27,7 +27,7 @@ _TAKEN = frozenset(
 
 
 def refuse_onnx_options(context: typer.Context, model: str) -> None:
-    """Raises OptionError for an option on the command line that says something of ONNX only."""
+    """Raise OptionError for an option on the command line that applies to ONNX only."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         given = source is not None and source.name == "COMMANDLINE"
@@ -46,7 +46,7 @@ def quantize(
     *,
     allow_nothing: bool,
 ) -> Report:
-    """Quantizes what the factory makes, and saves it to `out`.
+    """Quantize the model that the factory makes, and save it to `out`.
 
     Raises OptionError for the name of an ONNX file.
     """
@@ -87,7 +87,7 @@ def quantize(
 
 
 def inspect(model: str, recipe: Recipe) -> Inspection:
-    """The layers of what the factory makes."""
+    """Inspect the layers of the model that the factory makes."""
     need_torch(model)
     from octavo.torch import inspect as inspect_model
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def write_page(result: TuneResult, page: Path, shapes: Sequence[str], threads: int | None) -> None:
-    """The page about the search; a model that was written is measured for it, once more."""
+    """Write the page about the search; measure a model that was written once more for the page."""
     from octavo.cli.evidence import How, evidence
     from octavo.report.html import tuning_html, write_html
     from octavo.results.tuning import Status
@@ -39,7 +39,7 @@ def write_page(result: TuneResult, page: Path, shapes: Sequence[str], threads: i
 
 
 def plotted(result: TuneResult) -> Plot | None:
-    """The search as a plot."""
+    """Return the search as a plot."""
     from octavo.report.plots.trials import trials_plot
 
     return trials_plot(result)
@@ -48,8 +48,10 @@ def plotted(result: TuneResult) -> Plot | None:
 def measure_by(
     given: dict[str, Any], config: Config, evaluate: str | None, data: Path | None
 ) -> None:
-    """Changes the arguments where the command line or performance_only measure in place of the
-    file's metric. Raises OptionError for a metric without data."""
+    """Change the arguments where --evaluate or performance_only replaces the file's metric.
+
+    Raises OptionError for a metric without data.
+    """
     from octavo.tune import Criterion
     from octavo.tune.inc.file_arguments import without_data
 
@@ -63,7 +65,7 @@ def measure_by(
 
 
 def show(result: TuneResult, *, json: bool) -> None:
-    """Prints the result: a page, or JSON alone on stdout; the verdict is the last line."""
+    """Print the result: a page, or JSON alone on stdout; the verdict is the last line."""
     from octavo.results.tuning_page import last_line
 
     options.show(result, json=json)
@@ -79,7 +81,7 @@ def tuned_model(
     threads: int | None,
     custom_ops: Sequence[str],
 ) -> Target:
-    """The model as the file's framework has it."""
+    """Return the model as a target of the framework that the file `config` names."""
     refuse_gguf(str(model))
     torch = names_torch(str(model))
     said = config.framework
@@ -115,13 +117,13 @@ def tuned_model(
 
 
 def default_output(model: str, target: Target) -> Path:
-    """A name after the model's, in the current folder."""
+    """Return the default output: named after the model, in the current folder."""
     stem = model.rpartition(":")[2] if names_factory(model) else Path(model).stem
     return Path(f"{stem}.tuned{target.output_suffix}")
 
 
 def with_note(result: TuneResult, path: Path | None) -> TuneResult:
-    """The result, which says why no recipe is written to `path` where there is none to write."""
+    """Return the result, with a note why no recipe is written to `path` if there is none."""
     why = "" if path is None else _no_recipe(result)
     note = f"{path} is not written: {why}"
     return replace(result, notes=(*result.notes, note)) if why else result
@@ -138,7 +140,7 @@ def _no_recipe(result: TuneResult) -> str:
 def write_recipe(
     result: TuneResult, path: Path, quant_format: str | None, target: str | None
 ) -> None:
-    """Writes the best recipe, with the command that applies it, where there is one to write."""
+    """Write the best recipe, with the command that applies it, where there is one to write."""
     from octavo.files.staging import write_text
     from octavo.recipe import dump_recipe
 

@@ -131,7 +131,7 @@ def _sizes(arrays: dict[str, Any], heads: int, kv_heads: int) -> tuple[int, int,
 
 
 def _added(x: Any, name: str, shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """The address of a bias or a mask, and its strides in elements."""
+    """Return the address of a bias or a mask, and its strides in elements."""
     if x is None:
         return 0, NO_STRIDES
     try:

@@ -16,7 +16,7 @@ class AttentionType(Enum):
 
     @classmethod
     def stated(cls, said: Mapping[str, Any], key: str = "attention") -> AttentionType:
-        """What a recipe's dict says, or a file's metadata under `key`; float32 where nothing."""
+        """Return what a recipe or a file's metadata has under `key`; float32 where nothing."""
         return cls.BFLOAT16 if said.get(key) == cls.BFLOAT16.value else cls.FLOAT32
 
 

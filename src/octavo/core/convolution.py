@@ -104,7 +104,7 @@ class PackedFilters:
 
 
 def pack_filters(q: Int8, groups: int = 1) -> Bytes:
-    """The packed form of int8 `q` [O, I/groups, k] or [O, I/groups, kh, kw], in new aligned memory.
+    """Pack int8 `q` [O, I/groups, k] or [O, I/groups, kh, kw] into new aligned memory.
 
     Raises TypeError for another dtype, ValueError for another rank, an empty kernel, and groups
     that do not divide O.
@@ -127,7 +127,7 @@ def filter_bytes(shape: tuple[int, ...], groups: int = 1) -> int:
 
 
 def unpack_filters(packed: Bytes, shape: tuple[int, ...], groups: int = 1) -> Int8:
-    """The int8 filters of `shape` [O, I/groups, *kernel] that `packed` (any alignment) holds.
+    """Return the int8 filters of `shape` [O, I/groups, *kernel] in `packed` (any alignment).
 
     Raises ValueError for another dtype than uint8 and another size.
     """
@@ -226,7 +226,7 @@ class _Convolution:
         bias: Any = None,
         activation: str | Activation = "none",
     ) -> _C:
-        """A layer over filters that are packed already; they are referred to, not copied.
+        """Build a layer over filters that are packed already; they are referred to, not copied.
 
         Raises TypeError or ValueError where something does not fit, naming it.
         """
@@ -246,7 +246,7 @@ class _Convolution:
         return self.filters.shape[1] * self.filters.groups
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The output's shape for an input of `shape`.
+        """Return the output's shape for an input of `shape`.
 
         Raises ValueError where the channels differ or the padded image is smaller than the kernel.
         """
@@ -279,7 +279,7 @@ class _Convolution:
         )
 
     def __call__(self, x: Any, out: Any = None, threads: int = 0) -> Any:
-        """The layer's outputs [N, O, ...] for float32 `x` [N, C, ...], in its kind of array.
+        """Compute the outputs [N, O, ...] for float32 `x` [N, C, ...], in its kind of array.
 
         `out` is written and returned where it is given; it is contiguous and has nothing in common
         with `x`. `threads` 0 means `num_threads()`. Raises TypeError or ValueError, which name the
@@ -323,7 +323,7 @@ class Conv2d(_Convolution):
 
 
 def _native_shape(shape: tuple[int, ...], groups: int, window: Window) -> Any:
-    """The C++ core's description; one axis is a height of 1. Raises ValueError."""
+    """Return the C++ core's convolution shape; one axis is a height of 1. Raises ValueError."""
     if len(shape) not in (3, 4):
         raise ValueError(f"filters: shape {shape}; needs [O, I/groups, k] or [O, I/groups, kh, kw]")
     kernel = _numbers("kernel", shape[2:], (len(shape) - 2,), least=1)

@@ -31,7 +31,7 @@ class Data:
 
     @classmethod
     def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
-        """The inverse of `to_dict`.
+        """Build the object from `data`: the inverse of `to_dict`.
 
         Raises KeyError, TypeError or ValueError for data of another kind.
         """
@@ -39,7 +39,7 @@ class Data:
 
 
 def from_plain(kind: type[_D], data: Mapping[str, Any]) -> _D:
-    """The dataclass `kind` whose fields are in `data`, each as its type says.
+    """Build the dataclass `kind` whose fields are in `data`, each as its type says.
 
     Raises KeyError, TypeError or ValueError, which name the field.
     """
@@ -54,7 +54,7 @@ def from_plain(kind: type[_D], data: Mapping[str, Any]) -> _D:
 
 
 def plain(value: Any) -> Any:
-    """Lists, dicts, text, numbers and None."""
+    """Return `value` as lists, dicts, text, numbers and None."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
@@ -74,7 +74,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 
 def fitted(hint: Any, value: Any, name: str) -> Any:
-    """The value of `name`, which is of type `hint`, of its plain form.
+    """Return `value`, the plain form of `name`, as an object of type `hint`.
 
     A hint of no kind that plain data has lets every value pass. Raises TypeError or ValueError,
     which say the name.

@@ -106,7 +106,7 @@ class Embedding:
         return f"Embedding({self.rows} x {self.dim}, {kind})"
 
     def __call__(self, indices: Any, out: Any = None, threads: int = 0) -> Any:
-        """The rows float32 [..., dim] of `indices` int32 or int64 [...]; a tensor for a tensor.
+        """Look up `indices` int32 or int64 [...]: rows float32 [..., dim], a tensor for a tensor.
 
         `out` is written and returned where it is given. Raises IndexError, which names position,
         index and the number of rows, for an index outside `0..rows-1`, TypeError for other dtypes
@@ -130,7 +130,7 @@ class Embedding:
         out: Any = None,
         threads: int = 0,
     ) -> Any:
-        """The "sum", "mean" or "max" of the rows of each bag, float32 [bags, dim].
+        """Return the "sum", "mean" or "max" of the rows of each bag, float32 [bags, dim].
 
         Bags are the rows of `indices` [bags, length], or parts of `indices` [count] that begin at
         `offsets` [bags] (ascending from 0; with `include_last_offset` one more, the end of the
@@ -207,9 +207,9 @@ class PackedEmbedding:
     def run(
         self, indices: int, wide: bool, count: int, out: int, out_stride: int, threads: int
     ) -> None:
-        """The lookup over addresses, as `Embedding.run`; `out_stride` is `dim`.
+        """Look rows up over addresses, as `Embedding.run`; `out_stride` is `dim`.
 
-        Raises IndexError as that.
+        Raises IndexError as `Embedding.run` does.
         """
         assert out_stride == self.dim
         self._native.lookup(indices, wide, count, out, threads)

@@ -22,11 +22,11 @@ _BLOCK = 128  # inputs whose errors wait until they reach the weights beyond the
 
 
 def round_with_feedback(w: Any, weight_format: WeightFormat, hessian: Any) -> RoundedGroups:
-    """What `round_groups` makes of float32 `w` [n, k], with error feedback by `hessian` [k, k].
+    """Round float32 `w` [n, k] as `round_groups` does, with error feedback by `hessian` [k, k].
 
     `hessian` is the mean of x x^T over samples x [k] of the layer's input, float32. A group's scale
-    is searched for when its first input's turn comes. It multiplies matrices with NumPy, whose bits
-    depend on the machine. Raises what `round_groups` raises, and ValueError for a `hessian` of
+    is searched for when its first input's turn comes. Matrices are multiplied with NumPy, whose
+    bits depend on the machine. Raises what `round_groups` raises, and ValueError for a `hessian` of
     another shape or with NaN or infinity.
     """
     values = array_of(w, "w", np.float32)
@@ -61,7 +61,7 @@ class _Groups:
         self._format = weight_format
 
     def round(self, v: Float32, moments: Float32, factor: Float32, begin: int) -> Float32:
-        """Rounds the group of inputs from `begin` on, of weights `v` [n, inputs].
+        """Round the group of inputs from `begin` on, of weights `v` [n, inputs].
 
         Returns [n, inputs]: what was lost over the factor's diagonal, from input to input.
         """
@@ -90,7 +90,7 @@ class _Groups:
 
 
 def _factored(hessian: Float32) -> tuple[Float32, Float32]:
-    """The inputs' mean squares [k], and upper U [k, k] with U^T U the inverse of damped H."""
+    """Return the inputs' mean squares [k], and upper U [k, k]: U^T U is the inverse of damped H."""
     if not np.isfinite(hessian).all():
         raise ValueError("hessian: holds NaN or infinity; look for it in the samples")
     h = hessian.astype(np.float64)

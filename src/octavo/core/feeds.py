@@ -71,14 +71,14 @@ def _form(value: Any) -> str:
 
 
 def batch(feed: Mapping[str, Any]) -> int:
-    """The first dimension, where all inputs share it, else 1."""
+    """Return the first dimension, where all inputs share it, else 1."""
     first = {np.shape(array)[:1] for array in feed.values()}
     (only,) = first if len(first) == 1 else ((),)
     return max(1, *only) if only else 1
 
 
 def fitting_shapes(shapes: Shapes, runs: Callable[[Shapes], Mapping[str, Any] | None]) -> str:
-    """What to give in place of `shapes` that a model does not run on, in words; mostly not "".
+    """Say which shapes a model runs on, where it does not on `shapes`; mostly not "".
 
     `runs` makes up inputs of some shapes, and returns what the model ran on, or None. Of lengths,
     the second axes, short ones are tried and doubled, as tables of positions have an end: so

@@ -21,7 +21,7 @@ class _Choice(str, Enum):
 
     @classmethod
     def parse(cls: type[E], value: object, said: str) -> E:
-        """The member of this value. OptionError begins with what was `said`, and lists all."""
+        """Return the member of this value. OptionError begins with `said` and lists all members."""
         for member in cls:
             if member.value == value:
                 return member
@@ -74,7 +74,7 @@ class Form:
         return form
 
     def at(self, opset: int) -> Form:
-        """The same over this version of the standard operators."""
+        """Return the same form over this version of the standard operators."""
         return replace(self, opset=opset)
 
     @property

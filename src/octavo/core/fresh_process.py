@@ -37,10 +37,10 @@ class ChildError(Exception):
 
 
 def call(function: Callable[..., Any], **arguments: Any) -> Any:
-    """What `function`, of a module's top level, returns there; all must be picklable.
+    """Call `function`, of a module's top level, in a fresh process; all must be picklable.
 
-    A plain process: one of multiprocessing would run a script that has no `__main__` guard. What it
-    prints is kept from this one's terminal. Raises ChildError.
+    A plain process: one of multiprocessing would run a script that has no `__main__` guard. What
+    the process prints is kept from this one's terminal. Raises ChildError.
     """
     with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
         task, answer = Path(folder, "task"), Path(folder, "answer")
@@ -58,7 +58,7 @@ def call(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def require_memory_figures(message: str) -> None:
-    """Raises ModelError with `message` where the system does not tell a process's memory."""
+    """Raise ModelError with `message` where the system does not tell a process's memory."""
     if not _STATUS.is_file():
         raise ModelError(message)
 

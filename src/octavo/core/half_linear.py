@@ -57,7 +57,7 @@ class HalfLinear(LinearLayer):
         dtype: str = "float16",
         activation: str | Activation = "none",
     ) -> HalfLinear:
-        """Rounds float weights `w` [N, K] to `dtype`, "float16" or "bfloat16", and packs them.
+        """Round float weights `w` [N, K] to `dtype`, "float16" or "bfloat16", and pack them.
 
         `bias` [N] or None stays float32. Raises TypeError for dtypes other than float32, float16
         and bfloat16, ValueError for shapes, NaN and infinity in `w`, values beyond what `dtype`
@@ -76,7 +76,7 @@ class HalfLinear(LinearLayer):
         return cls(packed, n, k, dtype, bias, activation)
 
     def weights(self) -> Float32:
-        """What the layer multiplies by, float32 [n, k]."""
+        """Return what the layer multiplies by, float32 [n, k]."""
         bits = np.empty((self.n, self.k), np.uint16)
         _native.half_unpack(self.packed, bits)
         values = np.empty(bits.size, np.float32)

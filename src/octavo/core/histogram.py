@@ -48,7 +48,7 @@ class HistogramObserver:
         return self._counts
 
     def observe(self, x: npt.NDArray[Any]) -> None:
-        """Counts the values of `x`, over a wider range where they need it.
+        """Count the values of `x`, over a wider range where they need it.
 
         `x` has any shape and real dtype, and an empty one changes nothing. Raises ValueError on NaN
         or infinity.
@@ -78,7 +78,7 @@ class HistogramObserver:
         return np.array(ends[:1], np.float32), np.array(ends[1:], np.float32)
 
     def _spread(self, lo: np.float32, hi: np.float32) -> Float64:
-        """The counts so far, in the bins of the wider range `lo..hi`."""
+        """Return the counts so far, in the bins of the wider range `lo..hi`."""
         if self._lo > self._hi:
             return self._counts
         if self._lo == self._hi:

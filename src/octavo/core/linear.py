@@ -67,7 +67,7 @@ class LinearLayer:
     """
 
     def __call__(self, x: Any, residual: Any = None, out: Any = None, threads: int = 0) -> Any:
-        """The layer's outputs [..., N] for `x` [..., K], in its dtype and kind of array.
+        """Compute the outputs [..., N] for `x` [..., K], in its dtype and kind of array.
 
         `x` is float32, float16 or bfloat16; `residual` [..., N] of its dtype is added last. `out`
         is written and returned where it is given: it may be `residual`, but has nothing in common
@@ -177,7 +177,7 @@ class Linear(LinearLayer):
     def from_packed(
         cls, weight: PackedWeight, bias: Any = None, activation: str | Activation = "none"
     ) -> Linear:
-        """A layer over weights that are packed already; they are referred to, not copied.
+        """Build a layer over weights that are packed already; they are referred to, not copied.
 
         Raises TypeError or ValueError where `bias` is not [n], or `activation` unknown.
         """
@@ -200,7 +200,7 @@ class Linear(LinearLayer):
         out: Any = None,
         threads: int = 0,
     ) -> Any:
-        """The outputs for inputs that are integers already, as `quantize_rows` makes them.
+        """Compute the outputs for inputs that are integers already, as `quantize_rows` makes them.
 
         `q` uint8 [..., K], `scale` float32 [..., G], `zero_point` int32 [..., G], each 0..255; G is
         1, or `max(1, ceil(K / 128))` for a layer with groups. Outputs are float32, or of `out`'s

@@ -46,7 +46,7 @@ def of_tokens(inputs: Iterable[Any], outputs: Iterable[Any]) -> dict[str, bool]:
 
 
 def _axis(value: Any) -> int | str | None:
-    """The size, or the name of the size, of axis 1."""
+    """Return the size of axis 1, or its name; None where it has neither."""
     at = value.shape[1]
     found: int | str | None = at if isinstance(at, (int, str)) else getattr(at, "value", None)
     return found
@@ -150,7 +150,7 @@ def _sequence(name: str) -> str:
 
 
 def _mask(name: str, value: Array) -> Mask | None:
-    """True where a token is seen; None for what is no mask of tokens."""
+    """Return an array, True where a token is seen; None where `value` is no mask of tokens."""
     if value.ndim != 2 or not _names_mask(name):
         return None
     ones = value != 0
@@ -166,7 +166,7 @@ def _mask(name: str, value: Array) -> Mask | None:
 def _sequences(
     inputs: Collection[tuple[str, Array]], masks: Mapping[str, list[Mask]]
 ) -> Iterator[Mask]:
-    """What is seen of the sequences that the inputs name: of one without a mask, all."""
+    """Yield masks of the sequences that the inputs name: all True for one without a mask."""
     for known in masks.values():
         yield from known
     for name, value in inputs:

@@ -63,7 +63,7 @@ class Tally:
         self._signal = self._other = self._product = self._noise = 0.0
 
     def add(self, reference: npt.NDArray[Any], other: npt.NDArray[Any]) -> None:
-        """Counts one pair. Raises ValueError where the shapes differ."""
+        """Count one pair. Raises ValueError where the shapes differ."""
         if reference.shape != other.shape:
             raise ValueError(f"shapes {reference.shape} and {other.shape}")
         a, b = reference.reshape(-1), other.reshape(-1)
@@ -136,7 +136,7 @@ class Agreement:
         return self.same / self.rows if self.rows else None
 
     def add(self, reference: npt.NDArray[Any], other: npt.NDArray[Any]) -> None:
-        """Counts one pair."""
+        """Count one pair: equal elements or, of floats, rows with the same argmax."""
         if reference.dtype.kind != "f":
             self._count(np.equal(reference, other))
         elif reference.ndim and reference.shape[-1] > 1 and reference.size:

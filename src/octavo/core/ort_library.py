@@ -14,7 +14,7 @@ LIBRARY = {"darwin": "liboctavo_ort.dylib", "win32": "octavo_ort.dll"}.get(
 
 
 def custom_ops_library() -> str:
-    """The path of the library with Octavo's operators, for `register_custom_ops_library`.
+    """Return the path of the library with Octavo's operators, for `register_custom_ops_library`.
 
     For those who build sessions themselves, in any language: one call on the session options, and
     ONNX Runtime runs files of target native. Raises ModelError where the library is missing.

@@ -108,7 +108,7 @@ GGUF = ("torch", "transformers>=5.20", "safetensors", "tokenizers", "gguf", "acc
 
 
 def pip_install(*modules: str, again: bool = False) -> str:
-    """The command that installs `modules`, as a shell takes it, wherever Octavo came from.
+    """Return the command that installs `modules`, as a shell takes it, wherever Octavo came from.
 
     A module may have the least release behind it, `transformers>=5.20`. PyTorch comes in its build
     for CPUs. `again`: in place of what is broken.
@@ -128,7 +128,7 @@ def need(
     otherwise: str = "",
     load: bool = True,
 ) -> None:
-    """Raises `error` where some of `modules` are missing, too old or broken.
+    """Raise `error` where some of `modules` are missing, too old or broken.
 
     `what` is what needs them, with that word: "--report needs". All that are missing are named at
     once. `otherwise` is an end of the message: what needs none of them. Without `load` nobody looks
@@ -162,7 +162,7 @@ def _package(text: str) -> OptionalPackage:
 
 
 def _faults(wrong: Sequence[OptionalPackage]) -> str:
-    """`a and b, which are not installed`, and what is too old."""
+    """Return `a and b, which are not installed`, and what is too old."""
     missing = [package.module for package in wrong if package.installed is None]
     old = [f"{p.module}, which {p.fault}" for p in wrong if p.installed is not None]
     verb = "are" if len(missing) > 1 else "is"
@@ -171,5 +171,5 @@ def _faults(wrong: Sequence[OptionalPackage]) -> str:
 
 
 def all_of(names: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Join `names` as `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

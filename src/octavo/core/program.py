@@ -228,7 +228,7 @@ class Program(Elements):
         return self._made(made, first.dtype, first.rank)
 
     def copy_to(self, x: int, into: int) -> None:
-        """Writes `x` into the memory of the view `into`; steps that come later read it there."""
+        """Write `x` into the memory of the view `into`; steps that come later read it there."""
         found = self._value("copy_to", x)
         if self._of_type("copy_to", into, found.dtype).rank != found.rank:
             self._refuse("copy_to", x, f"does not fill value {into}")
@@ -285,11 +285,11 @@ class Program(Elements):
         return self._made(made, found.dtype, rank + 1)
 
     def output(self, value: int) -> None:
-        """The next output: a new tensor, which lies as the value does where that is whole."""
+        """Add the next output: a new tensor, with the strides of `value` where that has no gaps."""
         self._value("output", value)
         self._native.output(value)
 
     def finish(self, name: str) -> Run:
-        """What runs the program; `name` is for messages. Nothing is added from here on."""
+        """Return what runs the program; `name` is for messages. Nothing is added from here on."""
         self._native.finish(name)
         return self._native

@@ -70,7 +70,7 @@ class Elements(Values):
         return self._made(made, first.dtype, rank)
 
     def where(self, condition: int, a: int, b: int | float) -> int:
-        """`a` where the bool `condition` is true, else `b`."""
+        """Take `a` where the bool `condition` is true, else `b`."""
         ranks = [self._of_type("where", condition, ValueType.BOOL).rank]
         kind = self._value("where", a).dtype
         other = self.scalar(b) if isinstance(b, float) else b
@@ -85,11 +85,11 @@ class Elements(Values):
         return self._made(self._native.cast(kind.code, x), kind, found.rank)
 
     def scalar(self, value: float) -> int:
-        """A float32 value without axes."""
+        """Add a float32 value without axes."""
         return self._made(self._native.scalar(value), ValueType.FLOAT32, 0)
 
     def integer(self, value: int | Size) -> int:
-        """An int64 value without axes."""
+        """Add an int64 value without axes."""
         return self._made(self._native.integer(self._size(value)), ValueType.INT64, 0)
 
     def arange(self, stop: int | Size) -> int:

@@ -97,14 +97,14 @@ class Values:
         return [self._size(length) for length in sizes]
 
     def input(self, rank: int, dtype: ValueType | str = ValueType.FLOAT32) -> int:
-        """A tensor that each call is given, in order, of any strides."""
+        """Add a tensor that each call is given, in order, of any strides."""
         if not 0 <= rank <= MOST_AXES:
             raise ValueError(f"input: {rank} axes; a value has up to {MOST_AXES}")
         kind = ValueType(dtype)
         return self._made(self._native.input(kind.code, rank), kind, rank)
 
     def input_int(self) -> Size:
-        """An integer that each call is given, in order."""
+        """Add an integer that each call is given, in order."""
         return Size(self._native.input_integer())
 
     def constant(
@@ -135,7 +135,7 @@ class Values:
         return self._made(made, found.dtype, len(numbers))
 
     def contiguous(self, value: int) -> int:
-        """The value itself where it lies without gaps in the order of its axes, else a copy."""
+        """Return `value` where it lies without gaps in the order of its axes, else a copy."""
         found = self._value("contiguous", value)
         return self._made(self._native.contiguous(found.dtype.code, value), found.dtype, found.rank)
 

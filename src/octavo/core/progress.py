@@ -36,11 +36,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def quiet(stage: str, done: int, total: int) -> None:
-    """The progress that nobody looks at."""
+    """Ignore the progress: nobody looks at it."""
 
 
 def says_progress(call: Call) -> Call:
-    """Gives `call`, where its `progress` is None, one that a terminal's stderr shows.
+    """Give `call`, where its `progress` is None, one that a terminal's stderr shows.
 
     Nothing is said in the first two seconds, nor where stderr is no terminal; the line is gone when
     the call ends. Of calls inside of each other, or in several threads, the first one speaks.
@@ -78,7 +78,7 @@ def speaks_alone() -> Iterator[bool]:
 
 @contextlib.contextmanager
 def shown(stage: str) -> Iterator[Progress]:
-    """A progress that is shown where somebody looks; it begins with `stage`."""
+    """Yield a progress that is shown where somebody looks; its line begins with `stage`."""
     _unwrap("stderr")
     stream = sys.stderr
     if not is_watched(stream):
@@ -94,7 +94,7 @@ def shown(stage: str) -> Iterator[Progress]:
 
 
 def _unwrap(name: str) -> None:
-    """Takes out of sys what lines that are gone have left there.
+    """Remove from stream `name` of `sys` what progress lines that are gone have left there.
 
     Somebody who redirects a stream meanwhile, in another thread, puts it back later.
     """
@@ -136,7 +136,7 @@ class _Line:
         self._stage = f"{stage} {done:,} of {total:,}" if total > 1 else stage
 
     def clear(self) -> None:
-        """Takes it away until the next drawing."""
+        """Take the line away until the next drawing."""
         if self._drawn:
             self._write(_CLEAR)
             self._drawn = False

@@ -39,7 +39,7 @@ class QType(Enum):
 
     @classmethod
     def parse(cls, text: str) -> QType:
-        """The type called `text`; `RecipeError` names the known ones."""
+        """Return the type called `text`; `RecipeError` names the known ones."""
         try:
             return cls(text)
         except ValueError:
@@ -63,7 +63,7 @@ class Grid:
 
     @classmethod
     def of(cls, qtype: QType, *, symmetric: bool, reduce_range: bool = False) -> Grid:
-        """The grid of an integer `qtype`.
+        """Return the grid of an integer `qtype`.
 
         | | int8 | uint8 |
         |---|---|---|

@@ -53,7 +53,7 @@ class Matrix:
     bias: Float32 | None = None
 
     def native(self) -> Any:
-        """The C++ object, which refers to the same memory."""
+        """Return the C++ object, which refers to the same memory."""
         if isinstance(self.weight, FloatWeight):
             return _native.Matrix.float32(self.weight.blocks, self.weight.n, self.bias)
         w = self.weight
@@ -75,7 +75,7 @@ class Direction:
     reverse: bool = False
 
     def native(self) -> tuple[bool, Any, Any, Any]:
-        """What the C++ core takes."""
+        """Return what the C++ core takes: whether it runs in reverse, and its matrices."""
         second = None if self.second is None else self.second.native()
         return self.reverse, self.input.native(), self.state.native(), second
 
@@ -92,7 +92,7 @@ def interleave(w: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:
 
 
 def separate(w: npt.NDArray[Any], gates: int, hidden: int) -> npt.NDArray[Any]:
-    """The [gates * hidden, ...] that `interleave` made `w` [blocks * gates * 16, ...] of."""
+    """Undo `interleave`: from `w` [blocks * gates * 16, ...] back to [gates * hidden, ...]."""
     blocks = w.reshape(-1, gates, BLOCK, *w.shape[1:]).swapaxes(0, 1)
     whole = blocks.reshape(gates, -1, *w.shape[1:])[:, :hidden]
     turned: npt.NDArray[Any] = whole.reshape(gates * hidden, *w.shape[1:])
@@ -193,7 +193,7 @@ class Layout(NamedTuple):
 def packed_layers(
     layout: Layout, weights: Sequence[Any], float_layers: FloatLayers
 ) -> list[list[Direction]]:
-    """The directions of each layer. Raises TypeError or ValueError, which name the weight."""
+    """Pack the directions of each layer. Raises TypeError or ValueError, which name the weight."""
     at_least("hidden_size", layout.hidden, 1)
     at_least("num_layers", layout.layers, 1)
     if layout.bidirectional and layout.reverse:
@@ -248,7 +248,7 @@ def _direction(
 
 
 def product_biases(kind: Kind, b_ih: Float32, b_hh: Float32) -> tuple[Float32, Float32 | None]:
-    """The biases [gates * hidden] of x's product and of h's as the C++ core adds them."""
+    """Return the biases [gates * hidden] of x's and of h's product as the C++ core adds them."""
     both: Float32 = b_ih + b_hh
     if kind is not Kind.GRU:
         return both, None
@@ -301,6 +301,6 @@ def checked_clip(clip: float) -> float:
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """Raises ValueError where `value` is less."""
+    """Raise ValueError where `value` is less than `least`."""
     if value < least:
         raise ValueError(f"{name}: {value} must be {least} or more")

@@ -74,7 +74,7 @@ def _between(size: int, knots: int) -> npt.NDArray[np.float32]:
 
 
 def sound(shape: tuple[int, ...], rate: int, rng: np.random.Generator) -> Array:
-    """A hummed melody with pauses over a little noise, within -1 and 1; the last axis is time."""
+    """Hum a melody with pauses over a little noise, within -1 and 1; the last axis is time."""
     samples, count = shape[-1] if shape else 1, math.prod(shape[:-1])
     hums = [_hum(samples, rate, rng) for _ in range(min(count, _MOST_HUMS))]
     found = 0.03 * rng.standard_normal((count, samples), np.float32)
@@ -97,7 +97,7 @@ _PEAKS = 9
 
 
 def power(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """A spectrum's power: above 0, smooth and over five decades along each of its long axes.
+    """Make up a spectrum's power: above 0, smooth and over five decades along each long axis.
 
     Neighbours are alike, so that their sums, as filters have them, span as much.
     """
@@ -122,8 +122,9 @@ def hidden_of(length: int) -> int:
 def spread(
     shape: Sequence[int], rows: int, avoided: Sequence[int], rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Indices over all `rows` of a table, in random order, none of the `avoided` if others are
-    left: one from each of as many equal parts as there are indices.
+    """Draw indices over all `rows` of a table, in random order, without `avoided` if others remain.
+
+    There is one from each of as many equal parts as there are indices.
     """
     allowed = np.setdiff1d(np.arange(min(rows, _MOST_ROWS)), np.array(avoided, np.int64))
     if not allowed.size:
@@ -136,7 +137,7 @@ def spread(
 
 
 def end_last_row(array: npt.NDArray[Any], number: float) -> None:
-    """Writes `number` into the end of the last of several rows: what is hidden, or padding."""
+    """Write `number` at the end of the last of several rows: what is hidden, or padding."""
     hidden = hidden_of(array.shape[-1]) if array.ndim > 1 and len(array) > 1 else 0
     if hidden:
         array[-1, ..., -hidden:] = number

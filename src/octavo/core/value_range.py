@@ -30,7 +30,7 @@ class Extent:
         self._far: npt.NDArray[np.float64] = np.empty(0)
 
     def add(self, array: npt.NDArray[Any]) -> None:
-        """Counts the numbers of one array."""
+        """Count the numbers of one array."""
         flat = array.reshape(-1)
         starts = range(0, flat.size, BLOCK)
         peaks = [self._add(_finite(flat, start)) for start in starts]
@@ -45,7 +45,7 @@ class Extent:
         self._far = np.concatenate(kept)
 
     def _add(self, block: npt.NDArray[np.float64]) -> float:
-        """Counts finite numbers; the largest absolute value among them. Squares them in place."""
+        """Count finite numbers, squared in place; return the largest absolute value among them."""
         if not block.size:
             return 0.0
         low, high = float(block.min()), float(block.max())
@@ -76,7 +76,7 @@ class Extent:
 
 
 def _finite(flat: npt.NDArray[Any], start: int) -> npt.NDArray[np.float64]:
-    """The finite numbers of one block."""
+    """Return the finite numbers of the block of `flat` that begins at `start`, as float64."""
     block = flat[start : start + BLOCK].astype(np.float64)
     known = np.isfinite(block)
     return block if known.all() else block[known]

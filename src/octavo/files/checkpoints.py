@@ -61,7 +61,7 @@ def names_checkpoint(text: str) -> bool:
 
 
 def refuse_without_weights(text: str) -> None:
-    """Raises ModelError where `text` is a checkpoint's folder that lacks weights.
+    """Raise ModelError where `text` is a checkpoint's folder that lacks weights.
 
     Those of a sentence-transformers model may be in another folder, and are looked for later.
     """
@@ -71,7 +71,7 @@ def refuse_without_weights(text: str) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint. Raises ModelError where one is missing."""
+    """Return the safetensors files of a checkpoint. Raises ModelError where one is missing."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     index = folder / INDEX

@@ -64,7 +64,7 @@ class _Graph:
     new: list[bytes] = field(default_factory=list)
 
     def owner(self, name: bytes) -> _Graph | None:
-        """The graph in which the initializer of that name is, seen from this one."""
+        """Return the nearest graph, from this one outwards, with the initializer `name`, if any."""
         graph: _Graph | None = self
         while graph is not None and name not in graph.stored:
             graph = graph.parent
@@ -78,7 +78,7 @@ class _Graph:
         return owner is not None and owner.stored[name][1].dtype == _INT8
 
     def mover(self, name: bytes) -> tuple[_Graph, _Node] | None:
-        """The node that moves something there, and its graph."""
+        """Find the node of `_MOVES` with the output `name`, and its graph, if there is one."""
         graph: _Graph | None = self
         while graph is not None and name not in graph.moved:
             graph = graph.parent
@@ -97,7 +97,7 @@ class _Node:
 
 
 def with_exact_products(model: bytes, folder: Path | None) -> bytes | None:
-    """The serialized `model` with uint8 weights; None where ONNX Runtime can do that itself.
+    """Return the serialized `model` with uint8 weights; None where ONNX Runtime can make them.
 
     `folder` has its data files: weights that are there come into the bytes. None too where it
     would have more than 2 GB, or a data file is missing. Raises WireError for what is no model.
@@ -271,7 +271,7 @@ def _turn(root: _Graph, graphs: list[_Graph], folder: Path | None) -> None:
 
 
 def _numbers(tensor: _Tensor, folder: Path | None) -> bytes:
-    """The int8 numbers as bytes."""
+    """Return the int8 numbers of the tensor as bytes."""
     if _EXTERNAL in tensor.parts:
         said = {}
         for entry in tensor.parts[_EXTERNAL]:

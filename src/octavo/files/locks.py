@@ -23,7 +23,7 @@ def available() -> bool:
 
 
 def open_folder(folder: Path, follow: bool = True) -> int:
-    """A descriptor to lock or sync; raises OSError, for a link too where `follow` is false."""
+    """Open a folder to lock or sync it; raises OSError, for a link too where `follow` is false."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW))
 
 

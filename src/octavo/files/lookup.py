@@ -21,7 +21,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def refuse_no_path(given: object, name: str, *, model: bool = False) -> None:
-    """Raises OptionError where the argument `name` is no path; a `model` may be a ModelProto."""
+    """Raise OptionError where the argument `name` is no path; a `model` may be a ModelProto."""
     if isinstance(given, (str, os.PathLike)):
         return
     end = " or an onnx.ModelProto" if model else ""
@@ -31,7 +31,7 @@ def refuse_no_path(given: object, name: str, *, model: bool = False) -> None:
 
 
 def load_object(text: str, error: type[OctavoError]) -> Any:
-    """The object that `text` names, such as `package.module:Class.method`.
+    """Return the object that `text` names, such as `package.module:Class.method`.
 
     Raises `error`, which says what does not exist and what does, or why the import fails and where.
     """
@@ -71,7 +71,7 @@ def _module(text: str, name: str, error: type[OctavoError]) -> ModuleType:
 
 
 def defined_names(source: str | None) -> list[str] | None:
-    """What the Python file `source` may call at its top level but modules, without running it.
+    """List the top-level names of the Python file `source`, but modules, without running it.
 
     None where that cannot be told: for other files, after `import *` or with `globals()`.
     """
@@ -104,7 +104,7 @@ def _broken(text: str, name: str, error: type[OctavoError], cause: BaseException
 
 
 def error_line(error: BaseException) -> str:
-    """The last line of the error's traceback, and the place in the user's own code."""
+    """Return the last line of the error's traceback, and the place in the user's own code."""
     line = "".join(traceback.format_exception_only(error)[-1]).strip()
     if isinstance(error, SyntaxError):
         return f"{line} ({error.filename}:{error.lineno})"
@@ -128,6 +128,6 @@ def suggest_file(path: Path) -> str:
 
 
 def suggest_module(name: str) -> str:
-    """The same for the module `name`, of modules and packages in the current folder."""
+    """Return ` Did you mean 'm'?` of modules and packages in the current folder, or ""."""
     packages = [p.parent.name for p in Path().glob("*/__init__.py")]
     return suggest(name, [*packages, *(p.stem for p in Path().glob("*.py"))])

@@ -17,7 +17,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The `metadata_props` of the ONNX file at `path`, read without reading its weights.
+    """Return the `metadata_props` of the ONNX file at `path`, without reading its weights.
 
     Raises ModelError where `path` is not an ONNX file.
     """
@@ -40,7 +40,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def metadata_of(model: bytes) -> dict[str, str]:
-    """The `metadata_props` of a serialized model. Raises ModelError for what is none."""
+    """Return the `metadata_props` of a serialized model. Raises ModelError for other bytes."""
     try:
         return _read_metadata(BytesIO(model))
     except ValueError as error:
@@ -51,7 +51,7 @@ def metadata_of(model: bytes) -> dict[str, str]:
 
 
 def _read_metadata(file: BinaryIO) -> dict[str, str]:
-    """Walks the outermost protobuf message, seeking past all but `metadata_props`."""
+    """Read `metadata_props` of the outermost protobuf message, seeking past all other fields."""
     end = file.seek(0, os.SEEK_END)
     file.seek(0)
     found: dict[str, str] = {}
@@ -78,7 +78,7 @@ def _read_entry(file: BinaryIO, end: int) -> tuple[str, str]:
 
 
 def _next_field(file: BinaryIO, end: int) -> tuple[int, int]:
-    """Number and byte length of the next field; the file is left at its content."""
+    """Return number and byte length of the next field; leave the file at that field's content."""
     tag = _varint(file)
     field, wire = tag >> 3, tag & 7
     if wire == _BYTES:

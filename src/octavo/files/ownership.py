@@ -46,7 +46,7 @@ def _seal(start: str, parent: Path) -> str:
 
 @cache
 def _key() -> bytes:
-    """The account's key. One for this process alone where none can be kept, or is needed."""
+    """Return the account's key; one of this process alone where none can be kept, or is needed."""
     if not locks.available():
         return secrets.token_bytes(_BYTES)
     try:

@@ -41,7 +41,7 @@ def fields(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int, in
 
 
 def read_varint(data: Data, at: int, end: int) -> tuple[int, int]:
-    """The number that begins at data[at], and where it ends."""
+    """Return the number (a varint) that begins at data[at], and where it ends."""
     value = shift = 0
     while True:
         if at >= end or shift > 63:

@@ -38,7 +38,7 @@ class StagedFolder(StagedOutput):
         return self.path
 
     def commit(self) -> None:
-        """Puts the folder in its place."""
+        """Move the folder to `out`, after moving aside what was there."""
         self._refuse_place()
         aside = self.folder / ASIDE / self.out.name
         try:

@@ -79,7 +79,7 @@ class StagedOutput:
         return self.files
 
     def _in_words(self, error: Exception) -> OutputError | None:
-        """An error of the disk, whoever met it in whichever form, as that of the output."""
+        """Return a disk error, of any form, as an OutputError about the output; else None."""
         if isinstance(error, OutputError):
             said = str(error).replace(str(self.files), str(self.out.parent))
             return OutputError(said) if said != str(error) else None
@@ -131,7 +131,7 @@ class Staging(StagedOutput):
         return self.files / self._data_name
 
     def commit(self) -> None:
-        """Puts what was written in place; the data file of a model that is replaced goes."""
+        """Put what was written in place; remove the data file of a model that is replaced."""
         try:
             _refuse_place(self.out, self._sources)
             old = _data_file_of(self.out, self._sources)
@@ -153,7 +153,7 @@ class Staging(StagedOutput):
 
 
 def _of_the_disk(error: Exception) -> OSError | None:
-    """The error of the disk that `error` is or tells of; None where it is of another kind."""
+    """Return the disk error that `error` is or tells of; None where `error` is of another kind."""
     if isinstance(error, shutil.Error):  # of a copied folder: (source, target, text) of each file
         for _, target, text in error.args[0]:
             for code in _OF_THE_DISK:
@@ -169,7 +169,7 @@ def _of_the_disk(error: Exception) -> OSError | None:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Removes this account's staging folders in `parent` whose process is gone.
+    """Remove this account's staging folders in `parent` whose process is gone.
 
     Others stay, and a warning says so.
     """
@@ -193,7 +193,7 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def output_error(error: OSError, out: Path) -> OutputError:
-    """An OutputError that says what the operating system said, and what to do."""
+    """Build an OutputError that says what the operating system said, and what to do."""
     advice = {
         errno.ENOSPC: "free some space, or write to another disk",
         errno.EDQUOT: "free some of your quota, or write to another disk",
@@ -239,7 +239,7 @@ def _free_data_name(out: Path) -> str:
 
 
 def make_locked(folder: Path, lock: list[int]) -> None:
-    """Makes `folder` and locks it; again if another run took it for an abandoned one between."""
+    """Make `folder` and lock it; do it again if another run removed it as abandoned in between."""
     while True:
         folder.mkdir(mode=0o700)
         if not locks.available():
@@ -255,7 +255,7 @@ def make_locked(folder: Path, lock: list[int]) -> None:
 
 
 def _rename_to_free(path: Path, target: Path) -> None:
-    """Renames as `Path.rename` does, but never over a file that appeared meanwhile."""
+    """Rename as `Path.rename` does, but never over a file that appeared meanwhile."""
     try:
         os.link(path, target)
     except FileExistsError:
@@ -287,7 +287,7 @@ def _data_file_of(out: Path, sources: Iterable[Path]) -> dict[str, int]:
 
 
 def discard(folder: Path, lock: list[int]) -> None:
-    """Removes a staging folder, after what its commit, finished or not, leaves to be removed."""
+    """Settle what a staging folder's commit, finished or not, left; then remove the folder."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # no plan, or half
         plan = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
         _settle(folder, plan)
@@ -302,7 +302,7 @@ def discard(folder: Path, lock: list[int]) -> None:
 
 
 def _settle(folder: Path, plan: Mapping[str, Any]) -> None:
-    """Ends the commit of `plan`. Raises ValueError where it names a file of another folder."""
+    """End the commit of `plan`. Raises ValueError where `plan` names a file of another folder."""
     staged = folder / "files"
     named = [plan["model"], *plan["old"], *([] if plan["data"] is None else [plan["data"]])]
     for name in named:
@@ -328,7 +328,7 @@ def _sync(path: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes `data` in place of what is at `path`. Raises OutputError."""
+    """Write `data` in place of what is at `path`. Raises OutputError."""
     with Staging(path) as staging:
         try:
             staging.model.write_bytes(data)
@@ -338,5 +338,5 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes `text` as UTF-8 in place of what is at `path`. Raises OutputError."""
+    """Write `text` as UTF-8 in place of what is at `path`. Raises OutputError."""
     write_bytes(path, text.encode())

@@ -217,7 +217,7 @@ def _is_own_folder(folder: Path) -> bool:
 
 
 def _folder(path: Path) -> str:
-    """What a directory is, and what to give in its place."""
+    """Say what the directory `path` is, and what to give in its place."""
     # Hubs put the models in a folder of their own, too.
     models = sorted(str(p) for p in [*path.glob("*.onnx"), *path.glob("*/*.onnx")])
     if models:

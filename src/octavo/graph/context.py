@@ -31,7 +31,7 @@ Store = Callable[[Any, str], ir.TensorProtocol]
 
 
 def in_memory(array: Any, name: str) -> ir.TensorProtocol:
-    """The store of files without a data file."""
+    """Store an array in memory, for files without a data file."""
     return ir.Tensor(np.asarray(array, order="C"), name=name)
 
 
@@ -82,7 +82,7 @@ class Context:
         return (*found, *self.sweeper.notes())
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What `make` returned for `key`."""
+        """Return what `make` returned for `key`; `make` is called once for each key."""
         if key not in self._made:
             self._made[key] = make()
         found: _T = self._made[key]
@@ -91,9 +91,9 @@ class Context:
     def put(
         self, operator: Operator, *, name: str, outs: list[str], layer: str | None = None
     ) -> list[ir.Value]:
-        """A node that stands for `operator` until it is lowered or packed; "" leaves one out.
+        """Add a node for `operator`, to be lowered or packed; the name "" leaves an output out.
 
-        Notes call it `layer`, by default `name`.
+        Notes call the node `layer`, by default `name`.
         """
         values = list(
             self.emitter.op_n(operator.op, operator.inputs(), outs=outs, name=name, domain=DOMAIN)
@@ -104,9 +104,9 @@ class Context:
         return values
 
     def hold(self, array: Any, wish: str, graph: ir.Graph | None = None) -> ir.Value:
-        """A new initializer of `graph` (by default the main one), in the end called `wish`.
+        """Add an initializer to `graph` (by default the main one), in the end called `wish`.
 
-        That name may still be that of what it replaces.
+        That name may still be that of the value that the initializer replaces.
         """
         name = self.names.values.new(wish)
         of = None if graph is self.model.graph else graph
@@ -118,9 +118,9 @@ class Context:
     def hold_integers(
         self, weight: Weight, found: WeightIntegers, *, unsigned: bool | None = None
     ) -> QuantizedWeightValues:
-        """The parts of a weight for stock operators; `unsigned` ones are moved up by 128.
+        """Store a weight's parts for stock operators, `unsigned` integers moved up by 128.
 
-        By default those for any CPU are.
+        By default those for any CPU are unsigned.
         """
         unsigned = self.cpu is Cpu.ANY if unsigned is None else unsigned
         q, zero = stored(found.q, found.zeros, unsigned=unsigned)
@@ -128,7 +128,7 @@ class Context:
         return QuantizedWeightValues(*(self.hold(a, weight.part_name(what)) for a, what in parts))
 
     def array(self, value: ir.Value | None) -> npt.NDArray[Any] | None:
-        """The numbers of a stored constant, None where there is none."""
+        """Return the numbers of a stored constant, None where there is none."""
         tensor = self.constants.tensor(value)
         return None if tensor is None else np.asarray(tensor.numpy())
 
@@ -144,7 +144,7 @@ class Context:
         return self.emitter.cast(y, dtype, out)
 
     def replace(self, last: ir.Node, outputs: Any, kind: str | None = None) -> None:
-        """Puts what was drawn before `last` and takes `last` out."""
+        """Insert the nodes built so far before `last` and put `outputs` in the place of `last`."""
         self.emitter.flush_before(last)
         self.sweeper.replace(last, outputs)
         if kind is not None:

@@ -37,7 +37,7 @@ _P = TypeVar("_P", bound="_Parts")
 
 
 def pack_matrix(made: WeightIntegers | GroupedWeight) -> PackedArrays:
-    """A weight [N, K] as W is stored, its scales, and its zero points: 0 for those in groups."""
+    """Pack a weight [N, K] as W is stored; return it, its scales and zero points (0 in groups)."""
     if isinstance(made, GroupedWeight):
         packed = made.pack().view(np.int8)
         return packed, made.channel_scale, np.zeros(made.n, np.int8)
@@ -49,14 +49,14 @@ def pack_matrix(made: WeightIntegers | GroupedWeight) -> PackedArrays:
 def packed_shape(
     n: int, k: int, weight_format: WeightFormat = WeightFormat.INT8
 ) -> tuple[int, ...]:
-    """That of W: int8 in blocks of 16 outputs by 4 inputs, or the bytes of groups."""
+    """Return the shape of W: int8 in blocks of 16 outputs by 4 inputs, or the bytes of groups."""
     if weight_format.group:
         return (packed_bytes(n, k, weight_format),)
     return -(-n // 16), -(-k // 4), 16, 4
 
 
 def format_attribute(weight_format: WeightFormat) -> dict[str, str]:
-    """What a node says of its weights; nothing of int8, as files that knew no other."""
+    """Return the attribute of a weight format; none for int8, as files that knew no other."""
     return {"weight_format": weight_format.value} if weight_format.group else {}
 
 
@@ -69,7 +69,7 @@ def stored_matrix(
     name: str | None = None,
     weight_format: WeightFormat = WeightFormat.INT8,
 ) -> Weight:
-    """A weight [n, k] of a native file: `values` are w, scale and zero point."""
+    """Read a weight [n, k] of a native file: `values` are w, scale and zero point."""
     w, scale, zero = values
 
     def make() -> WeightIntegers | GroupedWeight:
@@ -119,7 +119,7 @@ class Linear(Operator):
         return self.activation == "none" and self.residual is None
 
     def constants(self, p: Packer) -> list[ir.Value]:
-        """The four of a node: w, scale, zero point and bias."""
+        """Return the four constants of a node: w, scale, zero point and bias."""
         w = p.packed(self.weight, pack_matrix, layout="matrix")
         assert w.zero_point is not None
         return [w.w, w.scale, w.zero_point, p.bias(self.bias, self.weight.n)]

@@ -68,7 +68,7 @@ class Operator(ABC):
 
     @classmethod
     def of(cls: type[_T], node: ir.Node) -> _T | None:
-        """What `node` stands for; None for another operator."""
+        """Return the operator that `node` stands for; None for another operator's node."""
         if node.domain != DOMAIN or node.op_type not in cls.OPS:
             return None
         held = node.meta.get(KEY)
@@ -89,11 +89,11 @@ class Operator(ABC):
     @classmethod
     @abstractmethod
     def _read(cls: type[_T], node: ir.Node, inputs: Sequence[ir.Value]) -> _T:
-        """What a node of a native file stands for: the inverse of `write`."""
+        """Read the operator that a node of a native file stands for: the inverse of `write`."""
 
     @abstractmethod
     def write(self, p: Packer) -> Written:
-        """The node that a native file holds."""
+        """Return the node that a native file holds for this operator."""
 
     @property
     def op(self) -> str:
@@ -101,9 +101,9 @@ class Operator(ABC):
         return self.OPS[0]
 
     def inputs(self) -> list[ir.Value]:
-        """The values that it reads, and what its weights will be made of.
+        """Return the values that the operator reads, and the sources of its weights.
 
-        As long as a node reads that, nothing takes it out of the graph.
+        As long as a node reads a source, nothing takes that out of the graph.
         """
         sources = [w.source for w in self.weights() if w.source is not None]
         return [*(value for _, value in self._values()), *sources]
@@ -114,7 +114,7 @@ class Operator(ABC):
         return [value for value in named if isinstance(value, Weight)]
 
     def with_inputs(self: _T, values: Sequence[ir.Value | None]) -> _T:
-        """The operator with others in the places of `inputs()`, but for the sources of weights."""
+        """Return the operator with `values` in place of `inputs()`, but for weights' sources."""
         names = [name for name, _ in self._values()]
         return replace(self, **dict(zip(names, values, strict=False)))  # type: ignore[type-var]
 
@@ -124,7 +124,7 @@ class Operator(ABC):
 
 
 def damaged(node: ir.Node, what: str) -> ModelError:
-    """The error about a node of a native file that is otherwise than Octavo writes it."""
+    """Make the error about a node of a native file that is otherwise than Octavo writes it."""
     return ModelError(f"{node.name!r} ({DOMAIN}.{node.op_type}) {what}; get the file again")
 
 
@@ -158,7 +158,7 @@ _IN_PARTS = ("GroupedLinear", "GatedLinear")
 
 
 def attribute(node: ir.Node, name: str) -> Any:
-    """The value of an attribute that operators of ours always have.
+    """Return the value of an attribute that operators of ours always have.
 
     Raises ModelError where it is not there, or of another kind or range than Octavo writes.
     """
@@ -185,7 +185,7 @@ def attribute(node: ir.Node, name: str) -> Any:
 
 
 def given_inputs(node: ir.Node, rest: Sequence[ir.Value], known: Sequence[str]) -> dict[str, Any]:
-    """The inputs `rest` by the names in attribute `given`. Raises ModelError."""
+    """Return the inputs `rest` by the names in attribute `given`. Raises ModelError."""
     names = attribute(node, "given").split()
     if len(names) != len(rest) or not set(names) <= set(known):
         raise damaged(node, f"has {len(rest)} more inputs, and as 'given' {short(names)}")
@@ -193,9 +193,9 @@ def given_inputs(node: ir.Node, rest: Sequence[ir.Value], known: Sequence[str]) 
 
 
 def stored_array(value: ir.Value, *shape: int) -> npt.NDArray[Any]:
-    """The numbers of an initializer of a native file, which is of `shape` where one is given.
+    """Return the numbers of an initializer of a native file, of `shape` where one is given.
 
-    Raises ModelError.
+    Raises ModelError for a computed value, or one of another shape.
     """
     tensor = None if value.is_graph_input() else value.const_value
     if tensor is None:

@@ -86,7 +86,7 @@ class Account:
     rounded_scales: int = 0
 
     def add(self, other: Account) -> None:
-        """Counts `other` too."""
+        """Add the bytes and sums of `other` to this account."""
         self.bytes += other.bytes
         self.signal += other.signal
         self.noise += other.noise
@@ -117,19 +117,19 @@ class Weight:
     """How kernels hold it."""
 
     def integers(self) -> WeightIntegers:
-        """What `make` gives for a format without groups."""
+        """Return the result of `make` for a format without groups."""
         found = self.make()
         assert isinstance(found, WeightIntegers), f"{self.name} is held in groups"
         return found
 
     def groups(self) -> GroupedWeight:
-        """What `make` gives for a format of groups."""
+        """Return the result of `make` for a format of groups."""
         found = self.make()
         assert isinstance(found, GroupedWeight), f"{self.name} is not held in groups"
         return found
 
     def part_name(self, part: str) -> str:
-        """The name of one of its three parts."""
+        """Return the name of a part: "quantized", "scale" or "zero_point"."""
         return self.part_names.get(part, f"{self.name}_{part}")
 
     @property

@@ -59,7 +59,7 @@ class Metric:
         return self.against is Against.FLOAT_MODEL
 
     def score(self, predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
-        """The metric over all batches together (not the mean of the batches' metrics).
+        """Compute the metric over all batches together (not the mean of the batches' metrics).
 
         `predictions` has the outputs of each batch, `labels` what `against` says. NaN where the
         predictions hold NaN and the metric cannot count them as wrong. InputDataError where
@@ -75,7 +75,7 @@ def accuracy(
     limit: int | None = None,
     references: Sequence[Outputs] | None = None,
 ) -> float:
-    """The score of what `run` (a model's outputs for a feed) returns for `dataset`.
+    """Score what `run`, a function from a feed to a model's outputs, returns for `dataset`.
 
     `limit` is how many batches are run, None or -1 all of them. `references` are the float model's
     `outputs` for the same batches, which metrics need that compare with it. NaN is returned as it
@@ -101,7 +101,7 @@ def accuracy(
 
 
 def outputs(run: Run, dataset: Dataset, limit: int | None = None) -> list[Outputs]:
-    """What `run` returns for each of the first `limit` batches: references of a float model."""
+    """Return what `run` gives for each of the first `limit` batches: a float model's references."""
     return [list(run(feed)) for feed, _ in _first(dataset, limit)]
 
 
@@ -112,7 +112,7 @@ def _first(dataset: Dataset, limit: int | None) -> Iterator[Batch]:
 
 
 def batches(predictions: Sequence[Outputs], labels: Sequence[Any]) -> Iterator[tuple[Array, Any]]:
-    """The first output of each batch, with the batch's label as it is."""
+    """Yield the first output of each batch, with the batch's label unchanged."""
     if not predictions:
         raise InputDataError("there are no predictions to score; the data holds no samples")
     if len(predictions) != len(labels):

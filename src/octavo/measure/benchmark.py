@@ -37,7 +37,7 @@ def bench(
     fresh: bool = False,
     items: int = 1,
 ) -> Benchmark:
-    """Times `callables` in turns, and says of each pair how their times compare.
+    """Time `callables` in turns, and say of each pair how their times compare.
 
     For PyTorch: `bench({"float": lambda: model(x), "int8": lambda: quantized(x)})`. `print` shows
     the result as a table, `.rows` has the pairs: the time of `b` over that of `a`, `a` being the
@@ -97,11 +97,11 @@ def compare(
     with_threads: bool = False,
     limit: float = math.inf,
 ) -> tuple[tuple[Pair, ...], tuple[Timed, ...]]:
-    """The pairs and the models. Each opener gives the call that is timed, opened afresh.
+    """Return the pairs and the models; each opener gives the call that is timed, opened afresh.
 
     No turn begins after `limit` seconds: there may then be fewer openings than an interval that
-    says much needs, and where there are none, no pairs and no models. So it is where the machine is
-    busy: most turns waited for a processor.
+    says much needs, and where there are none, no pairs and no models. There are none, either, where
+    the machine is busy: most turns waited for a processor.
 
     `shape` and `threads` are handed on; `progress` is told the seconds spent. `with_threads` says
     that an opener makes all threads that its call uses, as ONNX Runtime's sessions do.
@@ -200,7 +200,7 @@ def _same(call: Call) -> Opener:
 
 
 def _opener(factory: Call) -> Opener:
-    """`factory`, which must give something to call: OptionError."""
+    """Return an opener that calls `factory`: OptionError where that gives nothing to call."""
 
     def opened() -> Call:
         made = factory()
@@ -266,7 +266,7 @@ def _averages_below(n: int) -> int:
 
 
 def _signed_rank_chances(n: int) -> npt.NDArray[np.float64]:
-    """The chance of each sum of ranks 1..n, of which each is taken or not as a coin falls."""
+    """Return the chance of each sum of ranks 1..n, each rank being taken with probability 1/2."""
     chances = np.zeros(n * (n + 1) // 2 + 1)
     chances[0] = 1.0
     for rank in range(1, n + 1):

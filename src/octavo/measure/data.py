@@ -36,7 +36,7 @@ class Dataset:
         return iter(self.source)
 
     def feeds(self, count: int) -> list[Feed]:
-        """The first `count` feeds, fewer if there are fewer; InputDataError if there is none."""
+        """Return the first `count` feeds, or all if fewer; InputDataError if there is none."""
         found = [feed for feed, _ in islice(self, count)]
         if not found and count > 0:
             raise InputDataError(f"{self.name} holds no samples")
@@ -44,7 +44,7 @@ class Dataset:
 
     @classmethod
     def of(cls, items: Iterable[Any], *, label: str | None = None) -> Dataset:
-        """The data in `items`: a data loader, a list, a generator, or a Dataset as it is.
+        """Wrap the data in `items`: a data loader, a list, a generator, or a Dataset as it is.
 
         An item is one run of the model, with its batch axis: (inputs, label), where inputs are an
         array, a tuple (or a list) of arrays in the model's order, or a mapping of names to arrays;
@@ -95,7 +95,7 @@ def array(value: Any) -> npt.NDArray[Any]:
 
 
 def label_value(value: Any) -> Any:
-    """A label with its arrays and tensors as NumPy arrays; its lists, mappings and texts stay."""
+    """Convert a label's arrays and tensors to NumPy arrays; its lists, mappings and texts stay."""
     if isinstance(value, Mapping):
         return {key: label_value(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -125,7 +125,7 @@ def batch(item: Any, number: int, label: str | None) -> Batch:
 
 
 def feed(inputs: Any) -> Feed:
-    """Inputs by name; those that come without names are called "0", "1", ... in order."""
+    """Return inputs as arrays by name; those without names are called "0", "1", ... in order."""
     if isinstance(inputs, Mapping):
         return {str(name): array(value) for name, value in inputs.items()}
     several = isinstance(inputs, tuple) or (

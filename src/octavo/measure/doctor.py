@@ -32,7 +32,7 @@ _BUILDS = {
 def diagnose(
     model: str | None = None, metadata: Mapping[str, str] | None = None, by_others: str = ""
 ) -> Diagnosis:
-    """Looks at this process's machine, and at what a file says of itself where one is given.
+    """Examine this process's machine, and what a file says of itself where one is given.
 
     `metadata` are the `metadata_props` of the file at `model`; `by_others` says what a file is that
     another tool quantized.
@@ -69,7 +69,7 @@ def diagnose(
 def about_file(
     metadata: Mapping[str, str], features: Sequence[str], onnxruntime: str | None
 ) -> list[str]:
-    """What a file is and how it runs on a processor with `features`, a sentence each."""
+    """Say what a file is and how it runs on a processor with `features`, a sentence each."""
     if not any(key.startswith("octavo.") for key in metadata):
         return [
             "Octavo did not make this file, so nothing is known of how it runs here; octavo "
@@ -94,7 +94,7 @@ def about_file(
 
 
 def kernels(features: Sequence[str]) -> Kernels:
-    """What ONNX Runtime's int8 matrix products use on a processor with `features`."""
+    """Return what ONNX Runtime's int8 matrix products use on a processor with `features`."""
     has = set(features)
     if "neon" in has:
         return Kernels("NEON", True, "exact for every file; dot-product instructions where present")
@@ -114,7 +114,7 @@ def kernels(features: Sequence[str]) -> Kernels:
 def check_packages(
     requirements: Sequence[str], installed: Callable[[str], str | None]
 ) -> list[Package]:
-    """What `requirements` (of `importlib.metadata`) ask for, then what some uses take besides."""
+    """List the packages that `requirements` (of `importlib.metadata`) name, then optional ones."""
     found: dict[str, Package] = {}
     for line in requirements:
         specifier, _, marker = line.partition(";")
@@ -135,7 +135,7 @@ def _optional(package: OptionalPackage, installed: Callable[[str], str | None]) 
 
 
 def package_findings(packages: Sequence[Package]) -> list[Finding]:
-    """What is missing or older than needed, each with the pip command that mends it."""
+    """List packages missing or older than needed, each with the pip command that mends it."""
     findings = []
     for p in packages:
         fix = f"{sys.executable} -m {p.install}"
@@ -179,7 +179,7 @@ def file_findings(
 
 
 def installed_version(name: str) -> str | None:
-    """The version of the distribution `name`, None where it is not installed."""
+    """Return the version of the distribution `name`, None where it is not installed."""
     for candidate in _BUILDS.get(name, (name,)):
         try:
             return dist.version(candidate)
@@ -196,7 +196,7 @@ def _requirements() -> list[str]:
 
 
 def _import_findings(packages: Sequence[Package]) -> list[Finding]:
-    """Packages that are installed and do not load: a broken wheel, a missing system library."""
+    """List installed packages that do not load: a broken wheel, a missing system library."""
     findings = []
     for p in packages:
         if p.installed is None or not p.required:

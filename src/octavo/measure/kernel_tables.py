@@ -81,7 +81,7 @@ def kernel_tables(
 
 
 def slower_by_choice(runnable: Sequence[str], in_use: str) -> Iterable[Finding]:
-    """A warning where OCTAVO_ISA, or a call of `use_isa`, takes another table than the fastest."""
+    """Yield a warning where OCTAVO_ISA or a call of `use_isa` keeps the fastest table from use."""
     if not runnable or in_use == runnable[0]:
         return
     wanted = os.environ.get("OCTAVO_ISA") == in_use
@@ -94,7 +94,7 @@ def slower_by_choice(runnable: Sequence[str], in_use: str) -> Iterable[Finding]:
 
 
 def work_of_layers(macs: int, tables: Sequence[KernelTable], gops: float) -> list[str]:
-    """What `macs` multiply-accumulates a row take here at least, and on other processors.
+    """Say what `macs` multiply-accumulates a row take here at least, and on other processors.
 
     `gops` is the measured peak of the table in use, 1e9 operations a second of one core.
     """

@@ -43,7 +43,7 @@ WAIT = 0.06  # for another call's threads; ONNX Runtime's spin on for 50 ms
 # docs/notes/tuning.md: "A spinning session's caller stays on its first processor"
 @contextlib.contextmanager
 def one_processor() -> Iterator[None]:
-    """Keeps this thread on the first processor that it may use; threads made meanwhile too.
+    """Keep this thread, and threads made meanwhile, on the first processor that it may use.
 
     Where ONNX Runtime chooses the number of threads, it leaves that one to the caller and keeps
     each of its own to one of the others; where it is told a number, its threads go where there is
@@ -201,7 +201,7 @@ class Openings:
         return self._clock.wall() >= self._end
 
     def _open(self, names: list[str]) -> Opening | None:
-        """Opens and times in the order of `names`; what was opened is gone afterwards.
+        """Open and time the models in the order of `names`; what was opened is gone afterwards.
 
         None where the end came before all was timed.
         """

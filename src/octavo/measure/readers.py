@@ -28,7 +28,7 @@ BATCH_SIZE = 32
 def read_data(
     path: str | Path, *, label: str | None = None, batch_size: int = BATCH_SIZE
 ) -> Dataset:
-    """The data in a file, read anew in each pass.
+    """Open the data in a file, which is read anew in each pass.
 
     - `.npz`: each array has stacked samples along its first axis, as many in all of them.
     - `.csv`: a line of names, then one row a sample: numbers or texts, which give inputs [batch],
@@ -130,7 +130,7 @@ def _shapes(batch: Batch) -> dict[str, tuple[int, ...]]:
 
 
 def _stacked(samples: Sequence[Batch]) -> Iterator[Batch]:
-    """Samples of equal shapes as one batch."""
+    """Yield samples of equal shapes as one batch; nothing where there are no samples."""
     if samples:
         names = samples[0][0]
         inputs = {name: np.stack([feed[name] for feed, _ in samples]) for name in names}
@@ -236,7 +236,7 @@ def _rows(table: Any, label: str | None, path: Path) -> Batch:
 
 
 def _column(column: Any, nulls: bool = False) -> npt.NDArray[Any]:
-    """A column as [rows, ...]."""
+    """Return a pyarrow column as an array [rows, ...]."""
     from pyarrow import compute, types
 
     if column.null_count and not (nulls and not types.is_nested(column.type)):
@@ -303,6 +303,6 @@ READERS: dict[str, Callable[[Path, str | None, int], Iterator[Batch]]] = {
 
 
 def require_library(path: Path) -> None:
-    """Raises OptionError where `path` needs a library that is not installed."""
+    """Raise OptionError where `path` needs a library that is not installed."""
     if path.suffix in (".csv", ".parquet"):
         need(f"data {path}: {path.suffix} needs", "pyarrow", error=OptionError)

@@ -84,7 +84,7 @@ class Comparison:
         return self.time(of=over, over=of)
 
     def check_threads(self, threads: int) -> None:
-        """Raises RuntimeError if a call kept more than `threads` cores busy."""
+        """Raise RuntimeError if a call kept more than `threads` cores busy."""
         for name, timing in self.timings.items():
             if timing.busy > threads + 0.1:
                 raise RuntimeError(
@@ -97,7 +97,7 @@ class Comparison:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Comparison:
-        """The inverse of `to_dict`."""
+        """Read what `to_dict` wrote."""
         return cls(
             {name: Timing(tuple(t["seconds"]), tuple(t["cores"])) for name, t in data.items()}
         )
@@ -128,7 +128,7 @@ def time_ratios(
     rounds: int = 21,
     budget_seconds: float = 30.0,
 ) -> Comparison:
-    """Times `runs` in turns; `.time(of, over)` of the result has the ratio's median and quartiles.
+    """Time `runs` in turns; `.time(of, over)` of the result has the ratio's median and quartiles.
 
     Each is run `warmup` times, then timed in `rounds` rounds, short ones several times a round.
     Rounds are left out where they would take longer than `budget_seconds`, though each run is
@@ -165,7 +165,7 @@ def interleave(
     cpu: Callable[[], float] = time.process_time,
     waits: Callable[[], float] = lambda: waiting.waited(),  # noqa: PLW0108  # tests replace it
 ) -> Comparison:
-    """Times `calls` in turn, each for at least `least` seconds a round.
+    """Time `calls` in turn, each for at least `least` seconds a round.
 
     After `warmup` calls each, one more says how often a call must be repeated to fill `least`.
     Every second round runs backwards, so that none always follows the same neighbour. With
@@ -250,7 +250,7 @@ def threads_are_busy() -> bool:
 
 # docs/notes/tuning.md: "Before a turn nothing sleeps"
 def idle(limit: float = 10.0) -> None:
-    """Waits until no other thread of this process works, for `limit` seconds at most.
+    """Wait until no other thread of this process works, for `limit` seconds at most.
 
     Pools spin on after a call, and would take a core from the next one's: on this project's
     machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 50 ms. The wait takes processor
@@ -265,7 +265,7 @@ def idle(limit: float = 10.0) -> None:
 
 
 def await_threads() -> None:
-    """Waits for the threads that the last call has left spinning, not long."""
+    """Wait for the threads that the last call has left spinning, not long."""
     # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
     with contextlib.suppress(RuntimeError):
         idle(LONGEST_WAIT)

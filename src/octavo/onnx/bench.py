@@ -31,7 +31,7 @@ class BenchFile:
         self.bytes = self.source.bytes
 
     def open(self, threads: int | None = None) -> Any:
-        """A session. Raises ModelError, which names the file."""
+        """Open a session. Raises ModelError, which names the file."""
         try:
             return open_session(self.path, threads)
         except ModelError as error:
@@ -48,13 +48,13 @@ class BenchFile:
             raise InputDataError(f"{self.name}: {error}") from error
 
     def read(self, path: Path) -> Feed:
-        """The first run in a file of inputs. Raises InputDataError."""
+        """Read the first run in a file of inputs. Raises InputDataError."""
         feed = read_inputs(path, self.source.model.graph)[0]
         self.check(feed)
         return feed
 
     def check(self, feed: Feed) -> None:
-        """Raises InputDataError where it has other inputs or does not run on `feed`."""
+        """Raise InputDataError where the model has other inputs or does not run on `feed`."""
         runner = self.open()
         names = [given.name for given in runner.get_inputs()]
         if set(names) != set(feed):
@@ -65,7 +65,7 @@ class BenchFile:
             raise InputDataError(f"{self.name} does not run: {brief(error)}") from error
 
     def opener(self, feed: Feed, threads: int | None) -> Callable[[], Callable[[], object]]:
-        """Opens a session; what it gives runs it on `feed`."""
+        """Return a function that opens a session and returns another, which runs it on `feed`."""
 
         def made() -> Callable[[], object]:
             runner = self.open(threads)
@@ -79,7 +79,7 @@ class BenchFile:
 
 
 def quantized_by_ort(file: BenchFile, place: Scratch) -> Path:
-    """What `onnxruntime.quantization.quantize_dynamic` makes of `file`, in `place`.
+    """Run `onnxruntime.quantization.quantize_dynamic` on `file`; return the result, in `place`.
 
     The quantizer writes beside its input, so it gets a copy. Raises ModelError with its reason.
     """
@@ -101,7 +101,7 @@ def quantized_by_ort(file: BenchFile, place: Scratch) -> Path:
 
 
 def run_quantizer(model: str, output: str, external: bool) -> None:
-    """Runs in a fresh process: the quantizer logs, and sets up `logging`."""
+    """Run ONNX Runtime's quantizer, which logs and sets up `logging`: for a fresh process."""
     from onnxruntime.quantization import quantize_dynamic
 
     options: dict[str, Any] = {"use_external_data_format": external}

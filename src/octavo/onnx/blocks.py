@@ -16,7 +16,7 @@ def is_in_blocks(w: WeightScheme | None) -> bool:
 
 
 def format_of(w: WeightScheme) -> WeightFormat | None:
-    """The kernels' format for a scheme in blocks; None where they have none of that length."""
+    """Return the kernels' format for a scheme in blocks; None where none has their length."""
     if w.granularity is not Granularity.BLOCK or w.block not in GROUPS:
         return None
     return WeightFormat.grouped(4 if w.qtype is QType.INT4 else 8, w.block, not w.symmetric)

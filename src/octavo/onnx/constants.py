@@ -81,7 +81,7 @@ class Constants:
         self._chains: dict[tuple[object, ...], int] = {}
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
-        """The stored tensor behind an initializer or Constant node, else None."""
+        """Return the stored tensor behind an initializer or Constant node, else None."""
         if value is None:
             return None
         producer = value.producer()
@@ -166,13 +166,13 @@ class Constants:
         return sum(tensor.nbytes for _, tensor in self.leaves(value))
 
     def _stored(self, value: ir.Value) -> Iterator[ir.Value]:
-        """The tensors that a constant is made of, without shapes and single numbers."""
+        """Yield the tensors that a constant is made of, without shapes and single numbers."""
         for v, tensor in self.leaves(value):
             if tensor.dtype in WEIGHTS and len(tensor.shape):
                 yield v
 
     def leaves(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
-        """What a constant is made of, each with the tensor that it holds."""
+        """Yield what a constant is made of, each with the tensor that it holds."""
         stack, seen = [value], set[ir.Value]()
         while stack:
             v = stack.pop()
@@ -187,7 +187,7 @@ class Constants:
                 yield v, tensor
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The element type of a constant, without loading it where that can be told."""
+        """Return the element type of a constant, without loading it where that can be told."""
         at: ir.Value | None = value
         while at is not None:
             tensor = self.tensor(at)
@@ -207,8 +207,10 @@ class Constants:
         return None
 
     def stored_as(self, value: ir.Value) -> ir.DataType | None:
-        """The element type of the numbers in the file, where nothing but nodes that move or
-        convert them stand between them and `value`; else that of `value`.
+        """Return the element type of the numbers in the file that `value` is made of.
+
+        Where other nodes than those that move or convert numbers stand between them, return that of
+        `value`.
         """
         at: ir.Value | None = value
         while at is not None:
@@ -224,7 +226,7 @@ class Constants:
         return self.dtype(value)
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
-        """The shape of a constant. A chain's is inferred: what a model states may be stale."""
+        """Return a constant's shape. A chain's is inferred: what a model states may be stale."""
         tensor = self.tensor(value)
         if tensor is not None:
             return tuple(tensor.shape.numpy())
@@ -258,7 +260,7 @@ class Constants:
         return Root(value, transposed, self._key(value))
 
     def array(self, value: ir.Value) -> npt.NDArray[Any]:
-        """The numbers of a constant. Call `release` when done with them."""
+        """Return the numbers of a constant. Call `release` when done with them."""
         if value in self._arrays:
             return self._arrays[value]
         tensor = self.tensor(value)
@@ -284,7 +286,7 @@ class Constants:
                 stack.extend(i for i in node.inputs if i is not None)
 
     def _key(self, value: ir.Value) -> Any:
-        """The same number for equal chains over the same stored tensors."""
+        """Return the same number for equal chains over the same stored tensors."""
         stack = [value]
         while stack:
             v = stack[-1]
@@ -309,7 +311,7 @@ class Constants:
 
     # docs/notes/onnxruntime.md: "Constants are evaluated on demand"
     def _evaluate(self, value: ir.Value) -> npt.NDArray[Any]:
-        """Runs the chain that makes `value` with ONNX's reference implementation.
+        """Run the chain that makes `value` with ONNX's reference implementation.
 
         16-bit floats in float32, as ONNX Runtime does: their squares and sums leave the range of
         float16, and NumPy multiplies matrices of them a hundred times slower.
@@ -331,7 +333,7 @@ class Constants:
         return result.astype(dtype.numpy()) if dtype in NARROW and dtype is not None else result
 
     def _infer_shape(self, value: ir.Value) -> tuple[int, ...] | None:
-        """The shape that the chain gives, from its leaves' shapes and small integers alone."""
+        """Infer the shape that the chain gives from its leaves' shapes and small integers alone."""
         graph, leaves = self._chain(value)
         for name, (leaf, tensor) in leaves.items():
             if tensor.size <= SMALL and tensor.dtype in (ir.DataType.INT64, ir.DataType.INT32):
@@ -354,7 +356,7 @@ class Constants:
     def _chain(
         self, value: ir.Value
     ) -> tuple[onnx.GraphProto, dict[str, tuple[str | None, ir.TensorProtocol]]]:
-        """The nodes that make `value`, and by input name what is stored in front of them."""
+        """Return the nodes that make `value`, and by input name what is stored in front of them."""
         nodes: dict[int, ir.Node] = {}
         leaves: dict[str, tuple[str | None, ir.TensorProtocol]] = {}
         names: dict[int, str] = {}

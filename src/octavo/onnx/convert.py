@@ -121,7 +121,7 @@ def _finish(
 def _recognized(
     model: ir.Model, planned: Sequence[Resolved], c: ReadContext
 ) -> tuple[list[FoundAttention], list[Mask]]:
-    """The attentions and masks of `model`; tells `c` what is known of its activations."""
+    """Find the attentions and masks of `model`; tell `c` what is known of its activations."""
     if not any(layer.reader and per_row(layer.decision.scheme, c) for layer in planned):
         return [], []
     fixed = Fixed(c.constants)
@@ -142,7 +142,7 @@ def _recognized(
 def make_context(
     model: ir.Model, tensors: TensorStore, constants: Constants, form: Form
 ) -> ReadContext:
-    """What the readers work with in one conversion."""
+    """Build what the readers work with in one conversion."""
     return ReadContext(model, constants, form, tensors.put)
 
 
@@ -166,7 +166,7 @@ def _integer(scheme: Scheme) -> bool:
 
 
 def _read(layer: Resolved, c: ReadContext) -> Drawn | None:
-    """Puts the quantized layer in its node's place; None where it stays float."""
+    """Put the quantized layer in its node's place; return None where it stays float."""
     site, scheme = layer.site, layer.decision.scheme
     if scheme.is_float:
         return None

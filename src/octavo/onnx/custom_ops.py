@@ -46,7 +46,10 @@ class CustomOps:
     def of(
         cls, libraries: Libraries | None, options: ort.SessionOptions | None = None
     ) -> CustomOps:
-        """Raises OptionError for what is no library of operators, or no session options."""
+        """Check `libraries` and hold them.
+
+        Raises OptionError for what is no library of operators, or no session options.
+        """
         if options is not None and not isinstance(options, ort.SessionOptions):
             raise OptionError(
                 f"sess_options is a {type(options).__name__}; give an onnxruntime.SessionOptions"
@@ -125,7 +128,7 @@ def session_options(**settings: Any) -> Iterator[ort.SessionOptions]:
 def open_session(
     model: str | Path | bytes, *, native: bool = False, **settings: Any
 ) -> ort.InferenceSession:
-    """A session on a file or a serialized model, with the operators in force.
+    """Open a session on a file or a serialized model, with the operators in force.
 
     `native` registers Octavo's too; `settings` are attributes of the session's options. Raises
     what ONNX Runtime raises. For users' files there is `octavo.onnx.session`, which says what is

@@ -37,7 +37,7 @@ class GroupRounding:
     def grouped(
         self, matrix: npt.NDArray[np.float32], scheme: WeightScheme, name: str
     ) -> RoundedGroups:
-        """A matrix [N, K] under a scheme that is a format of kernels; `name` is for errors."""
+        """Round a matrix [N, K] under a scheme that is a kernels' format; `name` is for errors."""
         weight_format = format_of(scheme)
         assert weight_format is not None
         search = scheme.observer == "search"
@@ -62,7 +62,7 @@ class GroupRounding:
         name: str,
         shape: tuple[int, ...],
     ) -> tuple[BlockIntegers, Account]:
-        """A matrix [N, K] of a weight of `shape` in blocks, with the sums behind its SQNR."""
+        """Round a matrix [N, K] of a weight of `shape` in blocks; return its SQNR's sums too."""
         outputs, inputs = matrix.shape
         odd = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if odd.size:  # said of the weight as it is, not of its blocks
@@ -85,7 +85,7 @@ class GroupRounding:
 
 
 def unfit(name: str, shape: tuple[int, ...], why: object) -> ModelError:
-    """The error about a weight that holds what nothing can round."""
+    """Return the error about a weight that holds what nothing can round."""
     return ModelError(
         f"weight {name!r} {shape} cannot be quantized: {why}; "
         "exclude the layers that use it, or mend the model"

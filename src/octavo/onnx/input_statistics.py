@@ -66,7 +66,7 @@ class InputStatistics:
         self._means: dict[str, Float32 | None] = {}
 
     def of(self, weight: str) -> Float32 | None:
-        """What is known of the inputs that multiply it; None where none came to it.
+        """Return what is known of the inputs that multiply `weight`; None where none came to it.
 
         Raises ModelError where the float model does not open or run, and InputDataError where what
         comes to a layer is not finite.
@@ -77,7 +77,7 @@ class InputStatistics:
         return self._means.get(weight)
 
     def notes(self, used: Collection[str]) -> list[str]:
-        """What the report says, where weights of these names were rounded so."""
+        """Return what the report says where the weights `used` were rounded by statistics."""
         done = [layer for layer in self._layers if self._by_layer.get(layer) in used]
         left = [layer for layer in self._layers if layer not in done]
         how = "with error feedback" if self._products else "by the mean squares of their inputs"
@@ -89,7 +89,7 @@ class InputStatistics:
         return notes if done else notes[1:]
 
     def _batch(self, weight: str) -> list[str]:
-        """The weight and those after it, as many as there is room for."""
+        """Return the weight and those after it, as many as there is room for."""
         names = list(self._reads)
         some: list[str] = []
         room = _ROOM
@@ -178,7 +178,7 @@ def _reads(
 def _watch(
     model: ir.Model, reads: Collection[_Read], *, products: bool
 ) -> Mapping[_Read, tuple[str, str]]:
-    """Adds sums to `model`: by what is read, the names of the sum and of the rows' shape."""
+    """Add sums to `model`; return by what is read the names of the sum and of the rows' shape."""
     graph, names = model.graph, Names(model)
     made = {v.name: v for v in (*graph.inputs, *(v for node in graph for v in node.outputs))}
     found = {}
@@ -200,7 +200,7 @@ def _watch(
         tokens = put("Reshape", [put("Cast", [mask], to=int(ir.DataType.BOOL)), all_of])
 
     def unpadded(rows: ir.Value) -> ir.Value:
-        """The rows whose tokens are seen; all where there is not a row for each token."""
+        """Take the rows whose tokens are seen; all where there is not a row for each token."""
         count = put("Slice", [put("Shape", [rows]), first, one])
         other = put("Not", [put("Equal", [count, put("Shape", [tokens])])])
         every = put("ConstantOfShape", [count], value=ir.tensor([True]))

@@ -43,13 +43,13 @@ def is_stored(constants: Constants, value: ir.Value) -> bool:
 
 
 def stored_blocks(constants: Constants, value: ir.Value) -> StoredBlocks | None:
-    """The matrix in blocks that `value` holds, as it is or the other way round."""
+    """Return the matrix in blocks that `value` holds, as it is or transposed."""
     tensor = constants.tensor(constants.root(value).leaf)
     return tensor if isinstance(tensor, StoredBlocks) else None
 
 
 def stored_weight(constants: Constants, value: ir.Value | None) -> Moved | None:
-    """What `value` holds, if it is such a weight."""
+    """Return the stored weight that `value` holds, and how it was moved; None for another value."""
     steps: list[Arrange] = []
     while value is not None:
         tensor = constants.tensor(value)
@@ -88,7 +88,7 @@ class Kept:
 
 
 def keep(found: Moved, rows: Arrange, *, zero_points: bool) -> Kept | None:
-    """The weight's integers as `rows` arranges numbers, a row a channel.
+    """Return the weight's integers as `rows` arranges numbers, a row a channel.
 
     None where the numbers of a row have several scales. Without `zero_points` they are taken into
     the integers; rows that go above 127 then get another scale.

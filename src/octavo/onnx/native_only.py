@@ -76,7 +76,7 @@ def convolutions_note(outcomes: Sequence[LayerOutcome], request: Request, model_
 
 
 def advice_of(layers: Sequence[Layer], request: Request) -> str:
-    """A sentence for where nothing was quantized; "" where the other target would not help."""
+    """Return a sentence for where nothing was quantized; "" where target native would not help."""
     if not layers or request.form.native:
         return ""
     return (

@@ -44,7 +44,7 @@ def produce(
     progress: Progress,
     statistics: InputStatistics | None = None,
 ) -> Converted:
-    """Converts and writes to `place`. Raises OSError where it cannot be written."""
+    """Convert and write to `place`. Raises OSError where it cannot be written."""
     beyond = native_only_layers(source.model, prepared, request)
     large = needs_data_file(source, _expected_bytes(source, prepared))
     tensors = TensorStore(place.data if external or large else None)
@@ -87,7 +87,7 @@ def report_of(
     verification: Verification,
     seconds: float,
 ) -> Report:
-    """What became of every layer; `size` counts all files of the result."""
+    """Report what became of every layer; `size` counts all files of the result."""
     return Report(
         source=source.label,
         output=output,
@@ -127,7 +127,7 @@ def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[s
 
 
 def _expected_bytes(source: Source, prepared: Prepared) -> int:
-    """The size of the result, as far as it is known before weights are quantized."""
+    """Return the size of the result, as far as it is known before weights are quantized."""
     total, constants = source.bytes, prepared.constants
     seen = set()
     for site, decision in zip(prepared.sites, prepared.decisions, strict=True):

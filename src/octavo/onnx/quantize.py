@@ -67,7 +67,7 @@ def quantize_dynamic(
     sess_options: ort.SessionOptions | None = None,
     custom_ops: Libraries | None = None,
 ) -> Report:
-    """Writes a dynamically quantized model and returns what became of every layer.
+    """Write a dynamically quantized model and return what became of every layer.
 
     The arguments up to `extra_options` are those of `onnxruntime.quantization.quantize_dynamic`;
     one that is given changes only its own axis of the recipe, what is left out stays as the recipe
@@ -180,7 +180,7 @@ def quantize_dynamic(
 
 
 def _refuse_unused(inputs: bool, error_feedback: bool) -> None:
-    """Raises OptionError for what only weights whose scales are searched could use."""
+    """Raise OptionError for what only weights whose scales are searched could use."""
     if error_feedback:
         raise OptionError(
             "error_feedback (--error-feedback) changes nothing: the recipe searches no linear "
@@ -203,7 +203,7 @@ def inspect(
     quant_format: str = "qoperator",
     allow_quantized: bool = True,
 ) -> Inspection:
-    """The layers of a model and what a recipe would do with each; nothing is written.
+    """Return a model's layers and what a recipe would do with each; nothing is written.
 
     A decision is what a conversion would hold: a layer that the target cannot hold as the recipe
     asks has its reason.

@@ -38,7 +38,7 @@ def session(
     providers: Sequence[Any] | None = None,
     sess_options: ort.SessionOptions | None = None,
 ) -> ort.InferenceSession:
-    """An `onnxruntime.InferenceSession` on the file at `path`, on the CPU unless told otherwise.
+    """Open an `onnxruntime.InferenceSession` on the file at `path`, by default on the CPU.
 
     The model may be in memory instead, below 2 GB: as bytes, as a file that is open or an
     `io.BytesIO`, or as an onnx.ModelProto. Of what it has in files of their own `sess_options` have
@@ -65,7 +65,7 @@ def open_as(
     providers: Sequence[Any] | None = None,
     sess_options: ort.SessionOptions | None = None,
 ) -> S:
-    """What `session` gives, as a `kind` of onnxruntime.InferenceSession."""
+    """Open a model as `session` does, as a `kind` of onnxruntime.InferenceSession."""
     import onnxruntime as ort
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -118,8 +118,10 @@ def _with_operators(library: str, exact: bool) -> ort.SessionOptions:
 
 
 def _exact(given: str | bytes) -> tuple[str | bytes, str | None]:
-    """What to open in place of a model whose products ONNX Runtime cannot make exact itself, and
-    the folder of its data files."""
+    """Return a model with exact products to open in place of `given`, and its data files' folder.
+
+    Such a model is needed where ONNX Runtime cannot make the products exact itself.
+    """
     if isinstance(given, bytes):
         return with_exact_products(given, None) or given, None
     path = Path(given).absolute()
@@ -200,7 +202,7 @@ def session_options(sess_options: ort.SessionOptions | None = None) -> ort.Sessi
 
 
 def register(options: ort.SessionOptions) -> None:
-    """Registers Octavo's operators with `options`; again does nothing."""
+    """Register Octavo's operators with `options`; doing so again changes nothing."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     try:

@@ -30,10 +30,10 @@ class MatrixUses:
             self.schemes.append(scheme)
 
     def scheme(self) -> WeightScheme:
-        """The scheme that serves every layer.
+        """Return the scheme that serves every layer.
 
-        Where they differ: uint8, symmetric, 7 bits and one scale for all, each as soon as one layer
-        asks for it. Channels along two axes leave one scale for all too.
+        Where the layers' schemes differ: uint8, symmetric, 7 bits and one scale for all, each as
+        soon as one layer asks for it. Channels along two axes leave one scale for all too.
         """
         first = self.schemes[0]
         if len(self.schemes) == 1 and len(self.axes) == 1:
@@ -51,7 +51,7 @@ class MatrixUses:
         )
 
     def compromise(self, wished: WeightScheme) -> list[str]:
-        """A note where a layer that wished for `wished` does not get it."""
+        """Return a note where a layer that wished for `wished` gets another scheme."""
         got = self.scheme()
         if got == wished:
             return []

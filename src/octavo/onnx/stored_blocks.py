@@ -30,7 +30,7 @@ class Grouped:
 
 
 def group_length(block: int, k: int) -> int | None:
-    """The longest groups of kernels that blocks of `block` of `k` inputs are made of, if any."""
+    """Return the longest kernel group that makes up blocks of `block` of `k` inputs, if any."""
     if block < 1:
         return None
     if block >= k:  # a scale for each row
@@ -65,11 +65,14 @@ class StoredBlocks(ir.LazyTensor):
         return ir.DataType.UINT4 if self.format.bits == 4 else ir.DataType.UINT8
 
     def floats(self) -> npt.NDArray[np.float32]:
-        """The weight."""
+        """Return the weight as float32."""
         return self._make().dequantize()
 
     def grouped(self) -> Grouped:
-        """The integers in groups of `format`. Raises ModelError where scales are not finite."""
+        """Return the integers in groups of `format`.
+
+        Raises ModelError where scales are not finite.
+        """
         found = self._make()
         if not np.isfinite(found.scale).all():
             row = int(np.flatnonzero(~np.isfinite(found.scale).all(axis=1))[0])

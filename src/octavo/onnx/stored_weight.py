@@ -65,7 +65,7 @@ class StoredWeight(ir.LazyTensor):
         return np.broadcast_to(self.zero_point, self.shape.numpy())
 
     def floats(self) -> npt.NDArray[np.float32]:
-        """The weight."""
+        """Return the weight as float32."""
         found = read_numbers(self.stored, self.name).astype(np.float32)
         if np.any(self._zero_point):
             found -= self._zero_point.astype(np.float32)
@@ -74,13 +74,13 @@ class StoredWeight(ir.LazyTensor):
         return found
 
     def unmap(self) -> None:
-        """Gives back what was mapped to read the integers."""
+        """Give back what was mapped to read the integers."""
         if isinstance(self.stored, ir.ExternalTensor):
             unmap(self.stored)
 
 
 def unmap(tensor: ir.ExternalTensor) -> None:
-    """Gives the tensor's mapped memory back, now or when the last view of it is gone."""
+    """Give the tensor's mapped memory back, now or when the last view of it is gone."""
     try:
         tensor.release()
     except BufferError:
@@ -88,7 +88,7 @@ def unmap(tensor: ir.ExternalTensor) -> None:
 
 
 def read_numbers(tensor: ir.TensorProtocol, name: str | None) -> npt.NDArray[Any]:
-    """The numbers of `tensor`. Raises ModelError where the file that holds them fails."""
+    """Return the numbers of `tensor`. Raises ModelError where the file that holds them fails."""
     try:
         return tensor.numpy()
     except FileNotFoundError as error:

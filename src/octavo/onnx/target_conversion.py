@@ -92,7 +92,7 @@ def convert_target(
     sess_options: ort.SessionOptions | None = None,
     custom_ops: Libraries | None = None,
 ) -> Conversion:
-    """Writes a quantized model for the other target and returns what became of it.
+    """Write a quantized model for the other target and return what became of it.
 
     Weights are the same integers with the same scales; nothing is quantized again. What the other
     target has no form for stays as it is, or is computed in float, with a note.
@@ -196,7 +196,7 @@ def _check_options(
 
 
 def _refuse(source: Source, said: Mapping[str, str], to: str) -> None:
-    """Raises ModelError where `source` is of target `to` already, or not quantized."""
+    """Raise ModelError where `source` is of target `to` already, or not quantized."""
     ops = [(n.domain, n.op_type) for graph in graphs_of(source.model) for n in graph]
     native = any(domain == DOMAIN for domain, _ in ops)
     is_native = native or said.get("octavo.target") == "native"
@@ -215,7 +215,7 @@ def _refuse(source: Source, said: Mapping[str, str], to: str) -> None:
 
 
 def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progress) -> _Turned:
-    """Converts and writes into `staging`; nothing is in place yet."""
+    """Convert and write into `staging`; nothing is in place yet."""
     model = source.model
     notes = normalize.normalize(model, source.label, normalize.FIRST_WITH_QUANTIZE)
     tensors = TensorStore(staging.data if source.data_files else None)
@@ -274,7 +274,7 @@ def _to_native(
 
 
 def _left(outcomes: Sequence[LayerOutcome]) -> Iterator[str]:
-    """A line for each reason why layers stay in the form that the file has them in."""
+    """Yield a line for each reason why layers stay in the form that the file has them in."""
     left = [o for o in outcomes if o.scheme == AS_IT_WAS]
     for op, reason in dict.fromkeys(map(_why, left)):
         names = [o.layer.name for o in left if _why(o) == (op, reason)]
@@ -284,7 +284,7 @@ def _left(outcomes: Sequence[LayerOutcome]) -> Iterator[str]:
 def _metadata(
     model: ir.Model, to: str, cpu: str, outcomes: Sequence[LayerOutcome]
 ) -> dict[str, str]:
-    """What changes in it. Files of others say of their layers what became of them now."""
+    """Return the metadata to change; a file of another tool also gets its layers' outcomes."""
     told = {} if OURS in model.metadata_props else {LAYERS: outcomes_to_json(outcomes)}
     model.metadata_props.pop("octavo.operators", None)
     model.metadata_props.pop(LAYERS, None)  # they are held otherwise now

@@ -87,12 +87,12 @@ class WeightStore:
         return self._in_blocks.get((root.key, axis))
 
     def scheme(self, root: Root) -> WeightScheme:
-        """The scheme under which all layers that share `root` get it."""
+        """Return the scheme under which all layers that share `root` get it."""
         return self._uses[root.key].scheme()
 
     # docs/notes/onnxruntime.md: "Weights that layers share have one form"
     def compromise(self, root: Root, wished: WeightScheme) -> list[str]:
-        """A note for the report where a layer that wished for `wished` gets another scheme."""
+        """Return a note for the report where a layer does not get the scheme `wished`."""
         return self._uses[root.key].compromise(wished)
 
     def matrix(
@@ -140,7 +140,7 @@ class WeightStore:
         scheme: WeightScheme,
         graph: ir.Graph | None = None,
     ) -> tuple[QuantizedWeightValues, Account | None]:
-        """A weight in a layout of its own: `make` gives float32 numbers and the channel axis.
+        """Quantize a weight in its own layout: `make` gives float32 numbers and the channel axis.
 
         `finish` turns the result into the arrays to store: integers, scale, zero point. They are
         kept in `graph`, by default the main one.
@@ -175,7 +175,7 @@ class WeightStore:
         form: BlockForm,
         graph: ir.Graph | None = None,
     ) -> tuple[BlockWeightValues, Account | None]:
-        """A matrix [K, N] (after `transposed`) in blocks along K, as `form` of operators reads it.
+        """Quantize a matrix [K, N] (after `transposed`) in blocks along K, as `form` stores it.
 
         It is kept in `graph`, by default the main one. The statistics are given to the first layer
         that asks and are None for the others.
@@ -213,7 +213,7 @@ class WeightStore:
         return self._held[view][0] if root.transposed else held, stats if first else None
 
     def float32(self, leaf: ir.Value) -> npt.NDArray[np.float32]:
-        """The numbers of a stored weight as float32."""
+        """Return the numbers of a stored weight as float32."""
         return np.asarray(self.constants.array(leaf)).astype(np.float32, copy=False)
 
     def _hold(self, leaf: ir.Value, axis: int | None, uses: MatrixUses) -> _Held:

@@ -94,7 +94,7 @@ class Mix:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Mix:
-        """The inverse of `to_dict`. Unknown keys and values and wrong types raise RecipeError."""
+        """Invert `to_dict`. Unknown keys and values and wrong types raise RecipeError."""
         refuse_unknown(data, ("bits", "size", "sensitivities"), "`mix`")
         known = data.get("sensitivities", {})
         with within("sensitivities"):
@@ -137,7 +137,7 @@ class Rest(NamedTuple):
 def mixed(
     mix: Mix, layers: Sequence[Layer], rest: Rest, storage: Storage = Storage.PACKED
 ) -> dict[str, Scheme]:
-    """A scheme for each of `layers`, by name; `rest` is what the model holds beside them.
+    """Choose a scheme for each of `layers`, by name; `rest` is what the model holds beside them.
 
     Layers that share weights are held alike. Raises TooFewBitsError where even the smallest way to
     hold them takes more than `mix` allows.
@@ -188,7 +188,7 @@ def _elements(unit: Sequence[Layer]) -> int:
 
 
 def _usual(mix: Mix, units: Sequence[Sequence[Layer]]) -> float:
-    """What layers lose for their size, on average of those of which it is known."""
+    """Average, over units of known sensitivity, the loss for their size; 1 where there is none."""
     known = [unit for unit in units if any(layer.name in mix.sensitivities for layer in unit)]
     lost = sum(_lost(mix, unit, 0.0)[_USUAL] for unit in known)
     return lost / sum(map(_weight, known)) / _NOISE[_USUAL] if lost else 1.0
@@ -199,7 +199,7 @@ def _weight(unit: Sequence[Layer]) -> float:
 
 
 def _lost(mix: Mix, unit: Sequence[Layer], usual: float) -> list[float]:
-    """What outputs lose where the layers are held in each of `WAYS`."""
+    """Return what outputs lose where the layers of `unit` are held in each of `WAYS`."""
     said = [mix.sensitivities[layer.name] for layer in unit if layer.name in mix.sensitivities]
     if not said:
         said = [usual * _weight(unit)]

@@ -22,14 +22,14 @@ _DTYPES = frozenset("int4 uint4 qint4 quint4 quint4x2 nf4 fp4 float4 float4_e2m1
 
 
 def refuse_block_options(names: Iterable[str]) -> None:
-    """Raises OptionError where one of `names` is an argument of other quantizers."""
+    """Raise OptionError where one of `names` is an argument of other quantizers."""
     for name in names:
         if name in _OPTIONS:
             raise OptionError(f"{name}: there is no such argument; {_FOUR_BITS}")
 
 
 def refuse_four_bits(argument: str, dtype: Any) -> None:
-    """Raises OptionError where `dtype`, an enum, a torch.dtype or a name, is one of 4 bits."""
+    """Raise OptionError where `dtype`, an enum, a torch.dtype or a name, is one of 4 bits."""
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
     if name.lower() in _DTYPES:
         raise OptionError(f"{argument} {name!r}: {_FOUR_BITS}")

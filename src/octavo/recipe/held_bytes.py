@@ -29,7 +29,7 @@ class Storage(Enum):
 
 
 def held_bytes(layer: Layer, weight: WeightScheme | None, storage: Storage) -> int:
-    """What the weights of `layer` take under `weight` (None: float), or a little more."""
+    """Return the bytes of the weights of `layer` under `weight` (None: float), or a few more."""
     if weight is None:
         return layer.bytes
     sizes = [_sides(shape, layer.kind) for _, shape in layer.weights]
@@ -39,7 +39,7 @@ def held_bytes(layer: Layer, weight: WeightScheme | None, storage: Storage) -> i
 
 
 def _sides(shape: tuple[int, ...], kind: Kind) -> list[tuple[int, int]]:
-    """Outputs and inputs; which axis is whose, front ends know: the larger of the sizes counts."""
+    """Return (outputs, inputs) in each order that the axes may have: only front ends know which."""
     elements = math.prod(shape)
     if kind is Kind.CONV:
         return [(shape[0], elements // max(1, shape[0]))]

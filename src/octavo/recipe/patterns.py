@@ -39,7 +39,7 @@ _WRITTEN = {
 
 
 def check(pattern: str) -> None:
-    """Raises ValueError, which says why, for what is no expression or cannot be bounded."""
+    """Raise ValueError, which says why, where `pattern` is no expression or cannot be bounded."""
     _compiled(pattern)
 
 
@@ -53,7 +53,7 @@ def matches(pattern: str, name: str) -> bool:
 
 @cache
 def _compiled(pattern: str) -> tuple[re.Pattern[str], Any]:
-    """The expression for `re`, and its parts where `re` would try too many ways."""
+    """Return the expression for `re`, and its parts where `re` would try too many ways."""
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"it has {len(pattern)} characters, and {MOST_CHARACTERS} are allowed")
     try:

@@ -86,7 +86,7 @@ def spent(
 
 
 def _rest(held: Sequence[Decision], storage: Storage) -> Rest:
-    """What the weights take that the mix leaves alone, those that layers share once."""
+    """Sum up the sizes of weights that the mix leaves alone; those that layers share count once."""
     total, quantized, weights = 0, 0, 0
     counted: set[tuple[str, WeightScheme | None]] = set()
     for decision in held:
@@ -116,7 +116,7 @@ class _Index:
                 self._others.append(i)
 
     def matching(self, layer: Layer) -> list[int]:
-        """The rules that match `layer`, in their order."""
+        """Return the indices of the rules that match `layer`, in ascending order."""
         named = self._named.get(layer.name, [])
         return sorted([*named, *(i for i in self._others if self._rules[i].matches(layer))])
 

@@ -54,7 +54,7 @@ def expect(value: Any, kind: type[T], key: str) -> T:
 
 
 def refuse_unknown(data: object, known: Iterable[str], where: str) -> None:
-    """Raises unless `data` is a mapping whose keys are all among `known`."""
+    """Raise LocatedRecipeError unless `data` is a mapping whose keys are all among `known`."""
     known = list(known)
     if not isinstance(data, Mapping):
         raise LocatedRecipeError(f"{where} is a mapping with {listed(known)}; got {short(data)}")

@@ -104,7 +104,7 @@ class Rule:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """The inverse of `to_dict`. Unknown keys and values and wrong types raise RecipeError."""
+        """Invert `to_dict`. Unknown keys and values and wrong types raise RecipeError."""
         refuse_unknown(data, ("name", "regex", "kind", "op", "scheme", "reason"), "a rule")
         if "scheme" not in data:
             raise RecipeError("a rule needs `scheme`: float, a preset's name, or a mapping")
@@ -155,11 +155,11 @@ class Recipe:
             )
 
     def rule_for(self, layer: Layer) -> Rule | None:
-        """The first rule that matches `layer`, or None where the default applies."""
+        """Return the first rule that matches `layer`, or None where the default applies."""
         return next((rule for rule in self.rules if rule.matches(layer)), None)
 
     def with_rules_first(self, *rules: Rule) -> Recipe:
-        """A copy in which `rules` come before the others."""
+        """Return a copy in which `rules` come before the others."""
         return replace(self, rules=(*rules, *self.rules))
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
-        """The inverse of `to_dict`; `base: PRESET` fills in what is left out.
+        """Invert `to_dict`; `base: PRESET` fills in what is left out.
 
         With a base, the data's rules come before the preset's. Unknown keys and values and wrong
         types raise RecipeError.
@@ -243,7 +243,7 @@ def _check_version(version: int) -> None:
 
 
 def parse_kind(text: str) -> Kind:
-    """The kind called `text`; RecipeError names the known ones."""
+    """Return the kind called `text`. Raises RecipeError, which names the known ones."""
     known = [k.value for k in Kind]
     if text not in known:
         raise RecipeError(f"unknown kind {text!r}.{did_you_mean(text, known)}")
@@ -278,7 +278,7 @@ PRESETS["int4-mixed"] = replace(PRESETS["int4"], name="int4-mixed", mix=Mix())
 
 
 def preset(name: str) -> Recipe:
-    """The recipe called `name`; RecipeError lists those that exist."""
+    """Return the recipe called `name`. Raises RecipeError, which lists those that exist."""
     try:
         return PRESETS[name]
     except KeyError:

@@ -28,7 +28,7 @@ class Granularity(Enum):
 
     @classmethod
     def parse(cls, text: str) -> Granularity:
-        """The granularity called `text`; RecipeError names the known ones."""
+        """Return the granularity called `text`. Raises RecipeError, which names the known ones."""
         known = [g.value for g in cls]
         if text not in known:
             raise RecipeError(f"unknown granularity {text!r}.{did_you_mean(text, known)}")
@@ -36,7 +36,7 @@ class Granularity(Enum):
 
 
 def _check_length(key: str, length: int | None, wanted: bool) -> None:
-    """A length goes with the granularity of its name."""
+    """Raise LocatedRecipeError unless `length` is one of `LENGTHS` if `wanted`, else None."""
     if (length is not None) != wanted:
         raise LocatedRecipeError(
             f"`{key}` (a length) goes with granularity '{key}', and only with it", (key,)
@@ -145,7 +145,7 @@ class Scheme:
         return self.weight is None
 
     def describe(self) -> str:
-        """A few words for tables, such as `int8 per channel, activations per row`."""
+        """Describe the scheme for tables, such as `int8 per channel, activations per row`."""
         if self.weight is None:
             return "float"
         w = self.weight
@@ -169,7 +169,7 @@ class Scheme:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | str) -> Scheme:
-        """The inverse of `to_dict`; a preset's name stands for its default scheme.
+        """Invert `to_dict`; a preset's name stands for its default scheme.
 
         Unknown keys and values and wrong types raise RecipeError.
         """
@@ -192,7 +192,7 @@ def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _section(cls: Any, data: Mapping[str, Any] | None, where: str) -> Any:
-    """The `cls` that `data` describes, key by key; None for None."""
+    """Build the `cls` that `data` describes, key by key; None for None."""
     if data is None:
         return None
     with within(where):

@@ -34,7 +34,7 @@ class FileKind:
 
 
 def read_text(path: Path, kind: FileKind) -> str:
-    """The text of the file `path`; raises the kind's error where it cannot be read as UTF-8."""
+    """Read the file `path` as UTF-8 text; raises the error of `kind` where that fails."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
@@ -115,11 +115,11 @@ class Document:
             )
 
     def error(self, line: int, message: str) -> OctavoError:
-        """The error that says `message` of `line`."""
+        """Build the error that says `message` of `line`."""
         return self.kind.error(f"{self.source}:{line}: {message}")
 
     def line(self, path: tuple[str | int, ...]) -> int:
-        """The line of the key or list item that `path` leads to, or of the last one on the way."""
+        """Return the line of the key or list item at `path`, or of the last one on the way."""
         node, line = self._root, self._root.start_mark.line
         for step in path:
             if isinstance(step, int):
@@ -136,7 +136,7 @@ class Document:
         return int(line) + 1
 
     def _plain(self, node: Any) -> Any:
-        """Lists, dicts with text keys, text, numbers, booleans and None.
+        """Convert a YAML node to lists, dicts with text keys, text, numbers, booleans and None.
 
         Not ruamel's own constructor: that one fails on a date such as 2024-13-45 without a line,
         and here a date is a name like any other. An alias counts with all that it repeats.
@@ -176,7 +176,7 @@ RECIPE = FileKind("recipe", "start with `base: int8`", RecipeError)
 
 
 def recipe_of(given: str | os.PathLike[str] | Recipe | None) -> Recipe:
-    """A recipe, from itself, a preset's name or a YAML file; None is `int8`.
+    """Return a recipe, given as itself, a preset's name or a YAML file; None is `int8`.
 
     Raises OptionError for anything else, RecipeError for an unknown name and a wrong file.
     """
@@ -196,7 +196,7 @@ def recipe_of(given: str | os.PathLike[str] | Recipe | None) -> Recipe:
 
 
 def load_recipe(path: str | Path) -> Recipe:
-    """The recipe in the YAML file `path`; each rule knows its line.
+    """Read the recipe in the YAML file `path`; each rule knows its line.
 
     Raises RecipeError, with file and line where the file can be read at all.
     """
@@ -205,7 +205,7 @@ def load_recipe(path: str | Path) -> Recipe:
 
 
 def loads_recipe(text: str, source: str = "<string>") -> Recipe:
-    """The recipe in the YAML `text`; `source` is what errors call it."""
+    """Read the recipe in the YAML `text`, which errors call `source`."""
     document = Document(text, source, RECIPE)
     try:
         recipe = Recipe.from_dict(document.data)
@@ -234,7 +234,7 @@ def dump_recipe(recipe: Recipe) -> str:
 
 
 def _quoted(data: Any) -> Any:
-    """`data` with unprintable text in double quotes: ruamel escapes it there, and loses it else."""
+    """Copy `data` with unprintable text in double quotes, where ruamel escapes and keeps it."""
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     if isinstance(data, dict):

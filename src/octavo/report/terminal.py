@@ -28,7 +28,7 @@ _LEAST = 12  # columns of a text that folds, below which nobody can read it
 
 
 def console(stderr: bool = False) -> Console:
-    """A console for stdout or stderr that styles nothing where NO_COLOR is set or no one looks."""
+    """Make a console for stdout or stderr, unstyled where NO_COLOR is set or no one looks."""
     watched = is_watched(sys.stderr if stderr else sys.stdout)
     styled = watched and not os.environ.get("NO_COLOR")
     return Console(
@@ -41,7 +41,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def show(result: page.Result, to: Console, verbose: bool = False) -> None:
-    """Prints the page of `result`, laid out for a terminal or plainly for anything else."""
+    """Print the page of `result`, laid out for a terminal or plainly for anything else."""
     if not to.is_terminal:
         to.file.write(result.text(verbose) + "\n")
         return
@@ -54,14 +54,14 @@ def show(result: page.Result, to: Console, verbose: bool = False) -> None:
 
 
 def rich_part(part: Part) -> RenderableType:
-    """A part of a page as rich has it."""
+    """Convert a part of a page to what rich prints."""
     if isinstance(part, Line):
         return Text.assemble(*part.spans)
     return rich_table(part)
 
 
 def rich_table(part: page.Table) -> Table:
-    """A table without rules, whose figures never wrap."""
+    """Convert a page's table to a rich table without rules, whose figures never wrap."""
     table = Table(
         box=None,
         padding=(0, part.gap, 0, 0),
@@ -83,7 +83,7 @@ def rich_table(part: page.Table) -> Table:
 
 
 def _needs(table: Table, to: Console) -> int:
-    """The width below which rich would cut figures or drop columns."""
+    """Return the width below which rich would cut figures or drop columns."""
     wide = to.options.update(width=_UNBOUNDED)
     total = 0
     for column in table.columns:
@@ -94,9 +94,10 @@ def _needs(table: Table, to: Console) -> int:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress | None]:
-    """A callback `(stage, done, total)` that draws a bar on stderr, and takes it away at the end.
+    """Yield a callback `(stage, done, total)` that draws a bar on stderr; clear the bar at the end.
 
-    None where stderr is not a terminal, or another is shown. A total of 0 means that nobody knows.
+    None where stderr is not a terminal, or another bar is shown. A `total` of 0 means that nobody
+    knows the total.
     """
     if not is_watched(sys.stderr):
         yield None

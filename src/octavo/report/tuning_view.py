@@ -83,7 +83,7 @@ class TuningView:
         relative: bool = False,
         timed: str = "",
     ) -> None:
-        """The search begins; it ends `deadline_seconds` from now.
+        """Show that the search begins, and that it ends `deadline_seconds` from now.
 
         `criterion` and `objective` are words, or print as such. `bound` is the largest loss that
         meets the criterion, `relative` says that losses are shares. `timed` are the inputs and
@@ -103,12 +103,12 @@ class TuningView:
         self._changed(f"{self._title}; {limits}{timed}")
 
     def doing(self, text: str) -> None:
-        """What is being done now, such as `ranking 37 layers`; shown by the table alone."""
+        """Show in the table alone what is being done now, such as `ranking 37 layers`."""
         self._doing = clean(text)
         self._changed()
 
     def baseline(self, trial: Trial) -> None:
-        """The float model was measured."""
+        """Show that the float model was measured."""
         self._baseline = trial
         self._error(trial)
         self._changed(_line(trial, self._bound, best=False))
@@ -123,7 +123,7 @@ class TuningView:
         self._changed(self._sensitive)
 
     def trial(self, trial: Trial, best: bool) -> None:
-        """A trial ended; `best` says that none so far was better."""
+        """Show that a trial ended; `best` says that none so far was better."""
         self._trials.append(trial)
         self._best = trial.index if best else self._best
         self._changed(_line(trial, self._bound, best))
@@ -134,7 +134,7 @@ class TuningView:
         self._above(f"note: {clean(text)}")
 
     def _error(self, trial: Trial) -> None:
-        """Shows a traceback once, however many trials end with it."""
+        """Show a traceback once, however many trials end with it."""
         if trial.failed and trial.error not in self._shown_errors:
             self._shown_errors.add(trial.error)
             what = f"trial {trial.index}" if trial.index else "the float model"
@@ -180,7 +180,7 @@ class TuningView:
         yield _one_line(self._footer(), "dim")
 
     def _rows(self) -> tuple[list[Trial], int]:
-        """The float model, the best and the latest trials, and how many are left out."""
+        """Return the float model, the best and the latest trials, and how many are left out."""
         room = max(1, min(_RECENT, self._console.height - _AROUND))
         recent = self._trials[-room:]
         best = [t for t in self._trials[:-room] if t.index == self._best]
@@ -198,7 +198,7 @@ class TuningView:
 
 
 def _line(trial: Trial, bound: say.Bound, best: bool) -> str:
-    """A trial on one line: `trial 2: int8, ...: accuracy 0.912, loss 0.33%, ..., best so far`."""
+    """Write a trial's line: `trial 2: int8, ...: accuracy 0.912, loss 0.33%, ..., best so far`."""
     who = f"trial {trial.index}: {say.recipe(trial)}" if trial.index else "the float model"
     if trial.failed:
         return f"{who}: failed: {say.last_of(trial.error)}"

@@ -37,7 +37,7 @@ class Output:
             self._unit = self._unit and is_unit(reference)
 
     def found(self) -> OutputDifference:
-        """What was counted."""
+        """Return the output's difference, from all that was counted."""
         difference = Difference.of(self._tally)
         nothing = "it holds no finite numbers" if self._numbers else "it is empty"
         note = self._note or ("" if difference else nothing)
@@ -58,7 +58,7 @@ class LayerErrors:
         self._notes: dict[str, None] = {}
 
     def multiplied(self, name: str, array: Any, padding: Padding) -> None:
-        """What the layer multiplies in the float model: a tensor, by a name of its own."""
+        """Count a tensor that the layer multiplies in the float model, by a name of its own."""
         self._inputs[name].add(*padding.seen(name, array, layer=True))
 
     def weights(self, array: Any) -> None:
@@ -66,11 +66,11 @@ class LayerErrors:
         self._weights.add(array)
 
     def alone(self, reference: Any, other: Any, padding: Padding) -> None:
-        """An output of the layer in the float model, and of the quantized one fed the same."""
+        """Count an output of the float model's layer, and of the quantized one fed the same."""
         self._add(self._alone, reference, other, padding, "alone")
 
     def accumulated(self, reference: Any, other: Any, padding: Padding) -> None:
-        """An output of the layer in the float model, and in the quantized one as it runs."""
+        """Count an output of the layer in the float model, and in the quantized one as run."""
         self._add(self._accumulated, reference, other, padding, "accumulated")
 
     def note(self, text: str) -> None:
@@ -80,7 +80,7 @@ class LayerErrors:
     def found(
         self, name: str, kind: str, op: str, at: tuple[str, ...], notes: tuple[str, ...] = ()
     ) -> LayerDifference:
-        """What was counted."""
+        """Return the layer's difference, from all that was counted."""
         alone, accumulated = Difference.of(self._alone), Difference.of(self._accumulated)
         inputs = [r for r in map(Range.of, self._inputs.values()) if r is not None]
         return LayerDifference(

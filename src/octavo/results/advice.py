@@ -115,7 +115,7 @@ UNKNOWN_RECIPE = ("--recipe", "")
 
 
 def advice(report: Report | None, evidence: Evidence, judged: Judgement) -> tuple[Advice, ...]:
-    """The most urgent first, at most `MOST`."""
+    """Return the advice, the most urgent first, at most `MOST` of it."""
     names = _names(report, evidence.comparison)
     if names is None:
         return ()
@@ -242,7 +242,7 @@ def _serving(names: _Names, cpu: str) -> Advice:
 def _options(
     given: Iterable[tuple[str, str]], taken: Collection[str] | None, more: dict[str, str]
 ) -> Iterator[str]:
-    """What was `given`, of it what is `taken` (None: all), and `more`, which comes in its place."""
+    """Yield the `given` options that are in `taken` (None: all), and `more`, which replace them."""
     new = {f"--{name}": value for name, value in more.items()}
     repeated = {"--exclude"}
     for name, value in given:

@@ -188,7 +188,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def conditions(shape: str, threads: int | None) -> str:
-    """`inputs ids=1x128, 1 thread`, as far as they are known."""
+    """Say the inputs and threads of a timing, as far as known: `inputs ids=1x128, 1 thread`."""
     inputs = f"inputs {clean(shape.replace(',', ', '))}" if shape else ""
     count = "" if threads is None else words.count(threads, "thread")
     return ", ".join(filter(None, (inputs, count)))

@@ -45,14 +45,14 @@ class Range(Data):
 
     @classmethod
     def of(cls, extent: Extent) -> Range | None:
-        """What was counted; None where there were no finite numbers."""
+        """Return the range that `extent` counted; None where there were no finite numbers."""
         if not extent.values:
             return None
         return cls(extent.low, extent.high, extent.rms, extent.values, extent.outliers)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Range:
-        """The inverse of `to_dict`; an infinity that JSON lost comes back."""
+        """Read what `to_dict` wrote; an infinity that JSON lost comes back."""
         return cls(**{**data, "rms": math.inf if data["rms"] is None else data["rms"]})
 
     @property
@@ -97,7 +97,7 @@ class Difference(Data):
 
     @classmethod
     def of(cls, tally: Tally) -> Difference | None:
-        """What was counted; None where there was nothing to compare."""
+        """Return the difference that `tally` counted; None where there was nothing to compare."""
         if not tally.values and not tally.reference_non_finite:
             return None
         return cls(
@@ -112,7 +112,7 @@ class Difference(Data):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Difference:
-        """The inverse of `to_dict`; infinities that JSON lost come back.
+        """Read what `to_dict` wrote; infinities that JSON lost come back.
 
         `error` 0 tells an infinite SQNR of equal numbers from that of hopeless ones.
         """
@@ -220,7 +220,7 @@ class Comparison(Result):
         return worst if worst.alone.non_finite or stands_out else None
 
     def page(self, verbose: bool = False) -> Page:
-        """The comparison as a page; `verbose` names every layer."""
+        """Lay the comparison out as a page; `verbose` names every layer."""
         return comparison_page(self, verbose)
 
 

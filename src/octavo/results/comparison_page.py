@@ -41,7 +41,7 @@ STRETCHED = 3
 
 
 def comparison_page(found: Comparison, verbose: bool) -> Iterator[Part]:
-    """The comparison; `verbose` names every layer."""
+    """Lay the comparison out as a page; `verbose` names every layer."""
     names = f"{clean(found.float_model)} and {clean(found.quantized_model)}"
     yield line(f"{names}, target {clean(found.target)}", style="bold")
     left_out = padding(found.padding)
@@ -110,7 +110,7 @@ def decibels(d: Difference | None) -> str:
 
 
 def not_finite(d: Difference | None) -> str:
-    """What numbers are not finite, in words."""
+    """Say in words which numbers are not finite."""
     said = []
     if d is not None and d.non_finite:
         of = count(d.values, "number")
@@ -123,7 +123,7 @@ def not_finite(d: Difference | None) -> str:
 
 
 def layer_notes(layer: LayerDifference) -> list[str]:
-    """What is to be said of a layer: its notes, and what is not finite."""
+    """List what is to be said of a layer: its notes, and which numbers are not finite."""
     each = (("alone", layer.alone), ("accumulated", layer.accumulated))
     return [*layer.notes, *(f"{what}: {not_finite(d)}" for what, d in each if not_finite(d))]
 
@@ -135,7 +135,7 @@ def _layer_notes(layers: Sequence[LayerDifference]) -> Iterator[Part]:
 
 
 def _stretched(layers: Sequence[LayerDifference]) -> Iterator[Part]:
-    """The ranges that outliers stretch most; what several layers read is named once."""
+    """Yield the ranges that outliers stretch most; one that several layers have is named once."""
     found: dict[tuple[str, Range], list[str]] = {}
     for layer in layers:
         for what, r in (("activations", layer.inputs), ("weights", layer.weights)):
@@ -151,7 +151,7 @@ def _stretched(layers: Sequence[LayerDifference]) -> Iterator[Part]:
 
 
 def _verdict(found: Comparison) -> str:
-    """The layer to look at first, where one stands out."""
+    """Name the layer to look at first, where one stands out."""
     worst = found.layers[0]
     if worst.alone is None:
         return "No layer could be measured alone"

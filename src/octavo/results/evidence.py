@@ -30,12 +30,12 @@ class Evidence:
     notes: tuple[str, ...] = ()
 
     def timed(self, name: str) -> Timed | None:
-        """The figures of one model; None where it was not timed."""
+        """Return the figures of the model `name`; None where that model was not timed."""
         found = self.benchmark.models if self.benchmark is not None else ()
         return next((one for one in found if one.name == name), None)
 
     def pair(self, a: str, b: str) -> Pair | None:
-        """The time of `b` over that of `a`; None where one of them was not timed."""
+        """Return the time of `b` over that of `a`; None where one of them was not timed."""
         found = self.benchmark.rows if self.benchmark is not None else ()
         return next((pair for pair in found if (pair.a, pair.b) == (a, b)), None)
 

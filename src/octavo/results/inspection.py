@@ -97,7 +97,7 @@ class Inspection(Result):
         return self.attention is not AttentionType.FLOAT32
 
     def page(self, verbose: bool = False) -> Page:
-        """The inventory as a page; `verbose` names every layer."""
+        """Lay the inventory out as a page; `verbose` names every layer."""
         rows = _rows(self)
         known = [row.macs for row in rows if row.macs is not None]
         all_known = self.macs != () and len(known) == len(rows) and not self.uncounted
@@ -185,7 +185,7 @@ class _Work:
 
 
 def _rows(found: Inspection) -> list[_Row]:
-    """The layers; of PyTorch modules, whose sizes nobody knows, with the work for one row."""
+    """Make a row for each layer; of PyTorch modules, of unknown sizes, with the work per row."""
     own = found.weight_bytes or [d.layer.bytes for d in found.decisions]
     macs = found.macs or [_per_row(d.layer) for d in found.decisions]
     return [_Row(*row) for row in zip(found.decisions, own, macs, strict=True)]

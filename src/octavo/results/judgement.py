@@ -112,7 +112,7 @@ def judge(
 
 
 def bound_of(report: Report | None) -> float:
-    """The largest error allowed."""
+    """Return the largest error that the report's recipe allows, `BOUND` where none is known."""
     return float(({} if report is None else report.recipe).get("max_error", BOUND))
 
 
@@ -127,14 +127,14 @@ _TO_DO = {
 
 
 def worst_output(found: Comparison | None) -> OutputDifference | None:
-    """The output with the largest error; None where no output could be compared."""
+    """Return the output with the largest error; None where no output could be compared."""
     outputs = () if found is None else found.outputs
     rated = [o for o in outputs if o.difference is not None and o.difference.values]
     return max(rated, key=_error_of, default=None)
 
 
 def worst_error(found: Comparison | None) -> float | None:
-    """The largest error of an output; infinite where its numbers alone are not finite."""
+    """Return the largest error of an output; infinite where its numbers alone are not finite."""
     worst = worst_output(found)
     return None if worst is None else _error_of(worst)
 
@@ -242,7 +242,7 @@ def _missed(found: Comparison | None) -> int:
 def _facts(
     report: Report | None, evidence: Evidence, sizes: tuple[int | None, int | None]
 ) -> Iterator[str]:
-    """What it is, in a few words each."""
+    """Yield the quantized model's size, speed and likeness to the float one, a few words each."""
     before, after = sizes
     if before and after:
         same = before == after

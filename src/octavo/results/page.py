@@ -44,7 +44,7 @@ class Table:
     rows: list[tuple[Part, ...]] = field(default_factory=list)
 
     def add_row(self, *cells: str | Part) -> None:
-        """A row below the others."""
+        """Add a row below the others."""
         self.rows.append(tuple(line(c) if isinstance(c, str) else c for c in cells))
 
 
@@ -56,11 +56,11 @@ class Result(Data):
     """Data that can say itself as a page."""
 
     def page(self, verbose: bool = False) -> Page:
-        """The parts of the page; `verbose` names every layer."""
+        """Yield the parts of the page; `verbose` names every layer."""
         raise NotImplementedError
 
     def text(self, verbose: bool = False) -> str:
-        """The page as plain text; `verbose` names every layer."""
+        """Return the page as plain text; `verbose` names every layer."""
         return plain_text(self.page(verbose))
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ def line(*parts: str | tuple[str, str], style: str = "") -> Line:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """A label and a text a line; a text that is too long goes on below itself."""
+    """Make a table of a label and a text a line; a text that is too long goes on below itself."""
     table = Table((Column(fold=False, style="dim"), Column()), header=False)
     for row in rows:
         table.add_row(*row)
@@ -81,14 +81,14 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def indented(text: str | Line, by: int = 2, bullet: str = "") -> Table:
-    """A paragraph whose lines all start `by` columns in, the first with `bullet`."""
+    """Make a paragraph whose lines all start `by` columns in, the first with `bullet`."""
     table = Table((Column(fold=False), Column()), gap=0, header=False)
     table.add_row(f"{bullet:>{by - 1}} ", text)
     return table
 
 
 def columns(*headings: str, right: Sequence[str] = ()) -> Table:
-    """An empty table; the columns named in `right` hold figures."""
+    """Make an empty table; the columns named in `right` hold figures."""
     return Table([Column(h, h in right, fold=h not in right) for h in headings])
 
 
@@ -100,13 +100,13 @@ def noted(notes: Sequence[str]) -> Iterator[Part]:
 
 
 def plain_text(page: Page) -> str:
-    """The page as text: no escape codes, nothing folded, no spaces at the ends of lines."""
+    """Return the page as text: no escape codes, nothing folded, no spaces at the ends of lines."""
     lines = [text for part in page for text in plain_lines(part)]
     return "\n".join(text.rstrip() for text in "\n".join(lines).rstrip().splitlines())
 
 
 def plain_lines(part: Part) -> Iterator[str]:
-    """The lines of a part of a page."""
+    """Yield the lines of a part of a page."""
     if isinstance(part, Line):
         yield from str(part).split("\n")
         return

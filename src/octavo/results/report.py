@@ -46,7 +46,7 @@ class LayerOutcome(Data):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayerOutcome:
-        """The inverse of `to_dict`; an infinite SQNR may be a word.
+        """Read what `to_dict` wrote; an infinite SQNR may be a word.
 
         Raises KeyError, TypeError or ValueError for data of another kind.
         """
@@ -153,7 +153,7 @@ class Report(Result):
         return tuple(o for o in self.layers if not o.quantized)
 
     def page(self, verbose: bool = False) -> Page:
-        """The report as a page; `verbose` names every layer."""
+        """Lay the report out as a page; `verbose` names every layer."""
         return report_page(self, verbose)
 
 
@@ -165,11 +165,11 @@ class MeasuredReport(Result):
     evidence: Evidence
 
     def to_dict(self) -> dict[str, Any]:
-        """The report's own."""
+        """Return the dict of the report alone."""
         return self.report.to_dict()
 
     def page(self, verbose: bool = False) -> Page:
-        """The report as a page; `verbose` names every layer."""
+        """Lay the report and its evidence out as a page; `verbose` names every layer."""
         return report_page(self.report, verbose, self.evidence)
 
 
@@ -201,5 +201,5 @@ class Conversion(Result):
     against_weights: bool = False
 
     def page(self, verbose: bool = False) -> Page:
-        """The conversion as a page; `verbose` names every layer."""
+        """Lay the conversion out as a page; `verbose` names every layer."""
         return conversion_page(self, verbose)

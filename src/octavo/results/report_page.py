@@ -33,7 +33,7 @@ DIFFERENTLY = "Done differently from what the recipe asks"
 
 
 def report_page(report: Report, verbose: bool, evidence: Evidence | None = None) -> Iterator[Part]:
-    """The report, with the verdict that the `evidence` gives, too; `verbose` names every layer."""
+    """Lay out the report, with the verdict that `evidence` gives; `verbose` names every layer."""
     if report.gains_nothing:
         yield line(_little_gained(report), style="bold yellow")
     names = [clean(name) for name in (report.source, report.output) if name]
@@ -134,7 +134,7 @@ def _left_float(layers: Sequence[LayerOutcome], verbose: bool) -> Iterator[Part]
 
 
 def _named(members: Sequence[LayerOutcome], verbose: bool) -> Part:
-    """The layers' names: all, or a few, blocks together."""
+    """List the layers' names: all if `verbose`, else a few, blocks together."""
     names = [o.layer.name for o in members]
     if not verbose:
         names = shortened([one.name for one in in_series(names, [o.layer.op for o in members])])
@@ -154,7 +154,7 @@ def _done_differently(layers: Sequence[LayerOutcome], verbose: bool, title: str)
 
 
 def _little_gained(report: Report) -> str:
-    """What the first line says where the result is hardly smaller, or larger."""
+    """Say in the page's first line that the result is hardly smaller, or larger."""
     before, after = report.model_bytes_before, report.model_bytes_after
     what = "the model" if report.target == "torch" else "the file"
     sizes = f"{size(before)} -> {size(after)}"
@@ -174,7 +174,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(report: Report, evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """The verdict of the report's page for browsers, and the first thing to do."""
+    """Yield the verdict of the report's page for browsers, and the first thing to do."""
     sizes = report.model_bytes_before, report.model_bytes_after
     judged = judge(report, evidence, sizes)
     yield "Verdict", judged.in_short
@@ -183,7 +183,7 @@ def _verdict(report: Report, evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def needs(report: Report) -> Iterator[tuple[str, str]]:
-    """What runs the model: a label and a text each."""
+    """Yield what runs the model: a label and a text each."""
     if report.min_onnxruntime:
         needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
         yield "Needs", needed
@@ -212,7 +212,7 @@ def _not_compared(v: Verification) -> str:
 
 
 def _status(v: Verification) -> str:
-    """What may be said of a model that was compared, and where it was."""
+    """Say that a model was compared in part, and where; else the verification's status."""
     if v.status != "compared":
         return clean(v.status)
     return f"compared in part, {clean(v.detail)}" if v.detail else "compared in part"
@@ -232,7 +232,7 @@ def _before_after(outcomes: Sequence[LayerOutcome]) -> str:
 
 
 def conversion_page(done: Conversion, verbose: bool) -> Iterator[Part]:
-    """A conversion between targets: what was converted, what is otherwise, how it compares."""
+    """Lay out a conversion between targets: what was converted, what differs, how it compares."""
     yield line(f"{clean(done.source)} -> {clean(done.output)}", style="bold")
     yield line("target native" if done.target == "native" else f"target portable, cpu {done.cpu}")
     yield line("")

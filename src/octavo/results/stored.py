@@ -40,7 +40,7 @@ def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
 
 
 def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
-    """The inverse, of version 1 too. Raises ValueError for another text."""
+    """Read the outcomes of layers from JSON, of version 1 too. Raises ValueError for other text."""
     try:
         data = json.loads(text)
         if isinstance(data, list):

@@ -53,24 +53,27 @@ class Target(Protocol):
         """Of a run; None where the runtime chooses."""
 
     def fingerprint(self) -> str:
-        """A digest of the float model and of what `build` depends on beside the recipe."""
+        """Return a digest of the float model and of what `build` depends on beside the recipe."""
 
     def decisions(self, recipe: Recipe) -> Sequence[Decision]:
-        """What `build(recipe)` would hold, layer by layer, in the model's order."""
+        """Return what `build(recipe)` would decide, layer by layer, in the model's order."""
 
     def raised(self) -> Sequence[Scheme]:
         """Schemes more accurate than the default one, the fastest first, before a layer is left
         float."""
 
     def native(self) -> Target | None:
-        """The same model for Octavo's own operators in ONNX Runtime, where nobody has said what the
-        quantized model is to run on and that is another choice; else None."""
+        """Return the same model for Octavo's own operators in ONNX Runtime, or None.
+
+        None where somebody has said what the quantized model is to run on, or where these operators
+        are not another choice.
+        """
 
     def float_model(self) -> Built:
-        """The unmodified model."""
+        """Return the unmodified model."""
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
-        """The quantized model, opened, nothing left on disk once it is dropped.
+        """Return the quantized model, opened, nothing left on disk once the model is dropped.
 
         A recipe that leaves every layer float gives the float model.
         """
@@ -78,18 +81,20 @@ class Target(Protocol):
     def opener(
         self, recipe: Recipe | None, calibration: Sequence[Feed] | None = None
     ) -> AbstractContextManager[Callable[[], Built]]:
-        """What opens the model (float for None) afresh, any number of times: it is made once, and
-        while the context lasts."""
+        """Return a context with a function that opens the model afresh, any number of times.
+
+        The model (float where `recipe` is None) is made once, and lasts as long as the context.
+        """
 
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
     ) -> Report | None:
-        """Writes the quantized model to `out`, whole or not at all."""
+        """Write the quantized model to `out`, whole or not at all."""
 
     def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> Sequence[Feed]:
-        """Inputs that the model accepts, random from `seed`; `shapes` of those that are named.
+        """Make up inputs that the model accepts, random from `seed`, of the named ones' `shapes`.
 
-        At least one; raises InputDataError where none can be made up or a name is unknown.
+        At least one is made; raises InputDataError where none can be made up or a name is unknown.
         """
 
     def errors(

@@ -19,12 +19,12 @@ FIGURES = (say.RATIO, "size")
 
 
 def title(result: TuneResult) -> str:
-    """What the table is."""
+    """Return the table's title: whether recipes were timed, or only weighed."""
     return TITLE if any(one.time_ratio is not None for one in result.timed) else WEIGHED
 
 
 def timed_recipes(result: TuneResult) -> Iterator[tuple[str, ...]]:
-    """A row a recipe, the one with the best objective first."""
+    """Yield a row for each recipe that was timed, the one with the best objective first."""
     evaluated = {trial.key: trial for trial in result.trials}
     for one in sorted(result.timed, key=_score):
         interval = ""

@@ -93,8 +93,11 @@ def time_ratio(x: float | None) -> str:
 
 
 def versus_float(trial: Trial) -> str:
-    """The trial's time over the float model's, as a benchmark says it: `1.92x as fast`, `takes 1.10
-    times as long`, or `no difference seen`; the first two with the interval, if it is known."""
+    """Say the trial's time over the float model's as a benchmark does; nothing without a ratio.
+
+    `1.92x as fast`, `takes 1.10 times as long`, or `no difference seen`; the first two with the
+    interval, if that is known.
+    """
     x = trial.time_ratio
     if x is None:
         return ""
@@ -107,21 +110,24 @@ def versus_float(trial: Trial) -> str:
 
 
 def float_seconds(trials: Sequence[Trial]) -> float | None:
-    """The float model's time in one set of figures: it is timed anew beside each trial."""
+    """Return the float model's median time in `trials`: that model is timed anew beside each."""
     beside = [t.float_latency for t in trials if t.float_latency is not None]
     return median(beside) if beside else next((t.latency for t in trials if not t.index), None)
 
 
 def seconds_of(trial: Trial, floating: float | None) -> float | None:
-    """What a run takes where the float model's takes `floating`: the ratio of both is what was
-    measured in turns, and so is right whatever else the machine did meanwhile."""
+    """Return the seconds of a trial's run where the float model's run takes `floating`.
+
+    The ratio of both was measured in turns, and so is right whatever else the machine did
+    meanwhile.
+    """
     if floating is None or trial.time_ratio is None:
         return trial.latency
     return floating * trial.time_ratio
 
 
 def recipe(trial: Trial) -> str:
-    """The trial's recipe in words."""
+    """Say the trial's recipe in words."""
     if trial.recipe is None and trial.index == 0:
         return "the float model"
     words = _LONG.sub(lambda m: shortened([m[0]])[0], clean(trial.words)) or "(no words)"
@@ -129,7 +135,7 @@ def recipe(trial: Trial) -> str:
 
 
 def brief_recipe(trial: Trial) -> str:
-    """The same without the names of layers where they are many, for a table's cell."""
+    """Say the trial's recipe for a table's cell, without layers' names where they are many."""
     words = recipe(trial)
     return words if len(words) <= _CELL else re.sub(r": [^;]*", "", words)
 
@@ -155,7 +161,7 @@ class Column:
 
 
 def figures(trials: Sequence[Trial], bound: Bound) -> tuple[Column, ...]:
-    """The columns that some of `trials` have a number for."""
+    """Return the columns that some of `trials` have a number for."""
     floating = float_seconds(trials)
     columns = (
         Column("accuracy", lambda t: accuracy(t.accuracy), lambda t: t.accuracy),
@@ -177,13 +183,13 @@ def figures(trials: Sequence[Trial], bound: Bound) -> tuple[Column, ...]:
 
 
 def traceback_lines(error: str, limit: int | None = None) -> list[str]:
-    """The (last `limit`) lines of a traceback, control characters written as escapes."""
+    """Return the (last `limit`) lines of a traceback, control characters written as escapes."""
     lines = [line for line in error.expandtabs().split("\n") if line.strip()]
     return [clean(line) for line in (lines if limit is None else lines[-limit:])]
 
 
 def last_of(error: str) -> str:
-    """The last line of a traceback: which error it is, and what it says."""
+    """Return the last line of a traceback: which error it is, and what it says."""
     line = clean(error.rstrip().rpartition("\n")[2].strip())
     return line if len(line) <= 300 else line[:300] + " ..."
 

@@ -188,11 +188,14 @@ class TuneResult(Result):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TuneResult:
-        """The inverse of `to_dict` and `to_json`; of what is None in JSON, as it was not finite,
-        only errors in `ranking` come back."""
+        """Read what `to_dict` or `to_json` wrote.
+
+        Of numbers that are None in JSON, as they were not finite, only errors in `ranking` come
+        back.
+        """
         ranking = [(name, math.inf if error is None else error) for name, error in data["ranking"]]
         return super().from_dict({**data, "ranking": ranking})
 
     def page(self, verbose: bool = False) -> Page:
-        """The run as a page, always all of it."""
+        """Lay the run out as a page, always all of it, whatever `verbose` says."""
         return tuning_page(self)

@@ -107,7 +107,7 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
 
 
 def native_gain(ratio: float) -> str:
-    """What target native would give; `ratio` is its time over the float model's."""
+    """Say what target native would give; `ratio` is its time over the float model's."""
     return (
         f"{1 / ratio:.2f}x as fast with target native, whose files need octavo.onnx.session; "
         "search with it to measure its accuracy"
@@ -260,8 +260,11 @@ def _nearest(result: TuneResult) -> str:
 
 
 def last_line(result: TuneResult) -> str:
-    """The last line that the command prints: status, recipe, accuracy, what was written, and what
-    to do where that is not all."""
+    """Return the last line that the command prints.
+
+    The line has the status, recipe, accuracy, what was written, and what to do where that is not
+    all.
+    """
     best, written = result.best, f"wrote {clean(result.output)}"
     start = NO_GAIN if result.gains_nothing else result.status.value
     if result.status.stopped:
@@ -280,7 +283,7 @@ def last_line(result: TuneResult) -> str:
 
 
 def _advice(result: TuneResult) -> str:
-    """What to do where no recipe met the criterion."""
+    """Say what to do where no recipe met the criterion."""
     if result.bound is not None and result.bound < 0:
         return (
             "the criterion asks for more accuracy than the float model's, which quantization "

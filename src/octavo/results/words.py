@@ -23,7 +23,7 @@ def size(n: int) -> str:
 
 
 def amount(n: int) -> str:
-    """A large number in three digits: `812`, `4.1 k`, `590 k`, `1.21 M`, `14.2 G`."""
+    """Write a large number in three digits: `812`, `4.1 k`, `590 k`, `1.21 M`, `14.2 G`."""
     units = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
     unit, scale = next((u for u in units if round(n / u[1]) < 1000), units[-1])
     value = n / scale
@@ -54,7 +54,7 @@ def share(x: float) -> str:
 
 
 def alike(cosine: float | None, error: float) -> str:
-    """A cosine in six digits: `1.000000` of what is the same alone; nothing without a cosine."""
+    """Write a cosine in six digits: `1.000000` only if `error` is 0; nothing without a cosine."""
     if cosine is None:
         return ""
     return f"{cosine if error == 0 else min(cosine, 0.999999):.6f}"
@@ -109,12 +109,12 @@ def counts(items: Iterable[str]) -> str:
 
 
 def name(text: str) -> str:
-    """A layer's or model's name, which may be empty."""
+    """Return a layer's or model's name, cleaned, `(no name)` where that is empty."""
     return clean(text) or "(no name)"
 
 
 def names(items: Sequence[str], limit: int | None = 3) -> str:
-    """The first `limit` names and how many more there are; None names all."""
+    """List the first `limit` names and how many more there are; None names all."""
     more = len(items) - len(items[:limit])
     return ", ".join(map(name, items[:limit])) + (f" and {more:,} more" if more else "")
 
@@ -125,10 +125,10 @@ def shapes(weights: Iterable[tuple[str, tuple[int, ...]]]) -> str:
 
 
 def made_for(target: str, cpu: str) -> Iterator[tuple[str, str]]:
-    """What every page of a command says once of the ONNX file that it wrote: who runs it.
+    """Yield what every page of a command says once of the ONNX file it wrote: what runs the file.
 
-    A heading and its text; nothing of files that any ONNX Runtime runs alike on every processor.
-    Of portable files it is true where integers are multiplied.
+    A heading and its text; nothing of files that any ONNX Runtime runs alike on every processor. Of
+    portable files the text is true where integers are multiplied.
     """
     if target == "native":
         yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"

@@ -34,26 +34,26 @@ class BenchFolder:
         self._caller = Caller(self._model)
 
     def feed(self, shapes: Shapes) -> Feed:
-        """Made-up inputs of the `shapes` that are given. Raises InputDataError."""
+        """Make up inputs of the `shapes` that are given. Raises InputDataError."""
         is_float = not self._found.method and not self._found.kept_by
         model = self._model if is_float else self._found.build()  # inputs are of a float model
         return TorchTarget(model.eval()).made_up(shapes, 0, "shapes: --shape name=1x128,..")[0]
 
     def read(self, path: Path) -> Feed:
-        """The first run in the file. Raises InputDataError."""
+        """Return the first run in the file. Raises InputDataError."""
         run = read_samples(path, self._found)[0]
         self.check(run)
         return run
 
     def check(self, feed: Feed) -> None:
-        """Raises InputDataError where it does not run on `feed`."""
+        """Raise InputDataError where the model does not run on `feed`."""
         try:
             self._caller.run(self._model, feed)
         except Exception as error:  # a misfit fails in many ways
             raise InputDataError(f"{self.name} does not run: {brief(error)}") from error
 
     def opener(self, feed: Feed, threads: int | None) -> Callable[[], Callable[[], object]]:
-        """Loads the model; what it gives calls it on `feed`."""
+        """Return a function that loads the model and returns one that runs the model on `feed`."""
         positional, keywords = self._caller.arguments(feed)
 
         def made() -> Callable[[], object]:
@@ -70,7 +70,7 @@ class BenchFolder:
         return made
 
     def peak_memory(self, feed: Feed, threads: int | None) -> int:
-        """Bytes that loading and one run add to a fresh process. Raises ModelError."""
+        """Return the bytes that loading and one run add to a fresh process. Raises ModelError."""
         require_memory_figures("a process's peak memory is known on Linux only")
         try:
             return int(call(measure, folder=self._folder, feed=feed, threads=threads))
@@ -79,13 +79,13 @@ class BenchFolder:
 
 
 def loaded(found: Checkpoint) -> nn.Module:
-    """The module, quantized or float."""
+    """Load the module of a checkpoint, quantized or float."""
     model: nn.Module = found.load(quantized=True)
     return model
 
 
 def measure(folder: str, feed: Feed, threads: int | None) -> int:
-    """Runs in a fresh process."""
+    """Return the bytes that loading and one run add at peak; for use in a fresh process."""
     found = find_either(folder)
     found.skeleton()  # imports the model's code, whose memory is not the model's
     if threads is not None:

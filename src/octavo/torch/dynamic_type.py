@@ -29,7 +29,7 @@ class DynamicType:
     _made_by: ClassVar[tuple[Maker, tuple[Any, ...]]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Does not go on to the user's type: a registry of subclasses is not to know these."""
+        """Keep the call from the user's type: a registry of subclasses is not to know these."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced: Any = super().__reduce_ex__(protocol)  # copyreg.__newobj__, (type, ...), state
@@ -42,18 +42,18 @@ def _again(maker: Maker, args: tuple[Any, ...], *rest: Any) -> Any:
 
 
 def type_behind(kind: type) -> type:
-    """The user's type that `kind` stands for; `kind` itself where it is no such."""
+    """Return the user's type that `kind` stands for; `kind` itself where it is no dynamic type."""
     behind: type = vars(kind).get("_behind", kind)
     return behind
 
 
 def own_type(module: nn.Module) -> type:
-    """The module's type, before torch.nn.utils.parametrize or Octavo gave it another."""
+    """Return a module's type before torch.nn.utils.parametrize or Octavo gave it another."""
     return type_behind(type_before_parametrizations(module))
 
 
 def has_dynamic_type(module: nn.Module) -> bool:
-    """Whether the module's type is one that was made here."""
+    """Tell whether the module's type is one that `make_dynamic_type` made."""
     return "_behind" in vars(type(module))
 
 
@@ -65,12 +65,12 @@ def make_dynamic_type(
     args: tuple[Any, ...],
     also: Any = None,
 ) -> type:
-    """The type with `methods` in place of those of `kind`; `maker(*args)` returns the same.
+    """Make a subclass of `kind` with other `methods`; `maker(*args)` returns the same type.
 
-    It is an `also` too, has what only that has, and is called by that name.
+    It is a subclass of `also` too, has what only that has, and is called by that name.
 
-    `kind` itself where nothing can stand for it: it has a metaclass or ways to be copied of its
-    own.
+    Returns `kind` itself where nothing can stand for it: it has a metaclass or ways to be copied
+    of its own.
     """
     subclasses: list[Any] = type.__subclasses__(kind)
     for known in subclasses:
@@ -95,7 +95,7 @@ def make_dynamic_type(
 
 
 def set_type(module: nn.Module, kind: type) -> bool:
-    """Makes `module` one of `kind`; returns whether it is."""
+    """Set the type of `module` to `kind`; return whether that changed the type."""
     if kind is type(module):
         return False
     try:

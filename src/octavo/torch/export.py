@@ -71,7 +71,7 @@ def export_onnx(
     external_data: bool = False,
     **others: Any,
 ) -> Exported:
-    """Writes `qmodel` as an ONNX file that holds the same weight integers.
+    """Write `qmodel` as an ONNX file that holds the same weight integers.
 
     Args:
         qmodel: what `octavo.torch.quantize_dynamic` returned, or a module with such layers in it.
@@ -134,7 +134,7 @@ def export_onnx(
 
 
 def form_of(target: str, cpu: str, opset: int) -> Form:
-    """The form of a file. Raises OptionError for a word or an opset that is not known."""
+    """Return the form of a file. Raises OptionError for a word or an opset that is not known."""
     form = Form(
         Target.parse(target, f"unknown target {target!r}"),
         Cpu.parse(cpu, f"unknown cpu {cpu!r}"),
@@ -181,14 +181,14 @@ def _converted(
 
 
 def _attention(qmodel: nn.Module) -> AttentionType:
-    """What the recipe of the model lets attention multiply in."""
+    """Return the type in which the recipe of the model lets attention multiply."""
     report = held_report(qmodel)
     return AttentionType.stated(report.recipe if report else {})
 
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """In eval mode; every module is put back into the mode that it had."""
+    """Put `model` into eval mode, and every module back into the mode that it had afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -199,7 +199,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _label(model: ir.Model, qmodel: nn.Module, form: Form) -> None:
-    """What the file says of itself, in the words of the ONNX front end."""
+    """Write what describes the file into its metadata, in the words of the ONNX front end."""
     from octavo.graph.analysis.requirements import least_onnxruntime
     from octavo.graph.analysis.walk import opset_of
     from octavo.ir import DOMAIN, OPERATORS

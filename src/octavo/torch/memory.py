@@ -37,7 +37,7 @@ _madvise = _system_call()
 
 
 def in_large_pages(address: int, size: int) -> None:
-    """Asks for large pages where memory about to be written has none yet; changes no content."""
+    """Ask for large pages where memory about to be written has none yet; change no content."""
     if _madvise is None:
         return
     first = -(-address // _HUGE) * _HUGE
@@ -47,21 +47,23 @@ def in_large_pages(address: int, size: int) -> None:
 
 
 def give_back() -> None:
-    """Gives free memory back to the operating system, which the C library keeps for later calls:
-    after a model was read that can be a tenth of it. Elsewhere than in glibc nothing is done."""
+    """Give memory that the C library keeps for later calls back to the operating system.
+
+    After a model was read that can be a tenth of it. Elsewhere than in glibc nothing is done.
+    """
     trim = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def advise(address: int, size: int, advice: int) -> None:
-    """Tells the operating system of memory that begins with a page; it may refuse."""
+    """Advise the operating system on memory that begins with a page; the system may refuse."""
     if _madvise is not None:
         _madvise(address, size, advice)
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:
-    """The tensor's memory as an array, aligned for the kernels; a copy only where it is not."""
+    """Return the tensor's memory as an array aligned for the kernels; copy only if it is not."""
     if tensor.dtype in (torch.float16, torch.bfloat16):
         tensor = tensor.view(torch.uint16)
     tensor = tensor.detach().contiguous()
@@ -72,20 +74,20 @@ def array(tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def optional(tensor: Tensor | None) -> npt.NDArray[Any] | None:
-    """`array`, None for None."""
+    """Return `array(tensor)`; None for None."""
     return None if tensor is None else array(tensor)
 
 
 def tensor_of(values: npt.NDArray[Any] | None) -> Tensor | None:
-    """A tensor over the array's memory; None for None."""
+    """Return a tensor over the array's memory; None for None."""
     return None if values is None else torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def float32(weight: Tensor) -> Any:
-    """The weight as a contiguous float32 array; not copied where it is one already."""
+    """Return the weight as a contiguous float32 array; not copied where it is one already."""
     return np.ascontiguousarray(weight.detach().to("cpu", torch.float32).numpy())
 
 
 def float32_copy(x: Tensor | None) -> Tensor | None:
-    """`x` as float32 on the CPU, with memory of its own; None for None."""
+    """Return `x` as float32 on the CPU, with memory of its own; None for None."""
     return None if x is None else x.detach().to("cpu", torch.float32, copy=True)

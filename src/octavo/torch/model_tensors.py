@@ -46,12 +46,12 @@ class ModuleNames:
 
 
 def dotted(*parts: str) -> str:
-    """The parts that are not empty, with dots in between."""
+    """Join the parts that are not empty by dots."""
     return ".".join(filter(None, parts))
 
 
 def module_names(model: nn.Module) -> ModuleNames:
-    """Every module, in the model's order. Below a further name nothing is listed again."""
+    """List every module, in the model's order. Below a further name nothing is listed again."""
     found = ModuleNames()
     first: dict[int, str] = {}
 
@@ -70,7 +70,7 @@ def module_names(model: nn.Module) -> ModuleNames:
 
 
 def places_of(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
-    """By the id of each module in `model`: those that hold it, and what they call it."""
+    """Return, by the id of each module in `model`, its parents and its name in each."""
     places: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
     for module in model.modules():
         for name, child in module._modules.items():
@@ -80,7 +80,7 @@ def places_of(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
 
 
 def tensors_of(modules: dict[str, nn.Module]) -> Iterator[ModelTensor]:
-    """Every tensor of the modules; one that several hold comes as often."""
+    """Yield every tensor of the modules; one that several modules hold comes as often."""
     for name, module in modules.items():
         for key, parameter in module._parameters.items():
             if parameter is not None:
@@ -96,8 +96,11 @@ def tensors_of(modules: dict[str, nn.Module]) -> Iterator[ModelTensor]:
 
 
 def unreached_tensors(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that `tensors_of` does not reach, by name: in attributes of objects that are no
-    modules, and under keys of dicts that are neither text nor integers; not deeper."""
+    """Yield tensors that `tensors_of` does not reach, by name.
+
+    They are in attributes of objects that are no modules, and under keys of dicts that are neither
+    text nor integers; not deeper.
+    """
     for name, module in modules.items():
         for key, value in module.__dict__.items():
             if type(value) in PLAIN or key in _OWN:
@@ -130,7 +133,7 @@ def _items(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[tupl
 
 
 def set_tensor(module: nn.Module, key: str, tensor: Tensor) -> bool:
-    """Puts `tensor` where `tensors_of` found one of this key, or where the module has None.
+    """Put `tensor` where `tensors_of` found one of this key, or where the module has None.
 
     In the place of a parameter it is to be one. A key that the module lacks becomes an attribute,
     unless it lies in a list, tuple or dict: then nothing is done. Returns whether it has its place.
@@ -165,12 +168,12 @@ def _put_inside(holder: Any, key: Any, path: list[str], tensor: Tensor) -> bool:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether it is row-major but for the order of its axes."""
+    """Tell whether a tensor is row-major but for the order of its axes."""
     order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
     return bool(tensor.permute(order).is_contiguous())
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether it is strided memory of torch's own tensor types."""
+    """Tell whether a tensor is strided memory of torch's own tensor types."""
     own = (Tensor, nn.Parameter, nn.Buffer)
     return bool(type(tensor) in own and tensor.layout is torch.strided and not tensor.is_quantized)

@@ -19,7 +19,7 @@ from octavo.torch.files.load import load
 
 
 def named_model(text: str) -> nn.Module:
-    """What `module:factory` makes, or the checkpoint of a folder or name holds, in float32.
+    """Load the float32 model that `module:factory` makes or a checkpoint's folder or name holds.
 
     Raises ModelError, which says what is missing or fails.
     """
@@ -32,7 +32,10 @@ def named_model(text: str) -> nn.Module:
 
 
 def named_factory(text: str) -> Callable[[], nn.Module]:
-    """What builds such a model; a checkpoint's without its weights, for a file that has them."""
+    """Return what builds the model of `module:factory` or of a checkpoint.
+
+    A checkpoint's is built without its weights, for a file that has them.
+    """
     if not names_checkpoint(text):
         return partial(make_model, text)
     from octavo.torch.hub.checkpoint import find_checkpoint
@@ -41,9 +44,9 @@ def named_factory(text: str) -> Callable[[], nn.Module]:
 
 
 def named_inputs(text: str, path: Path) -> list[Feed]:
-    """The runs in a file, by names of inputs; those of a checkpoint may be texts.
+    """Read the runs in a file, by names of inputs; those of a checkpoint may be texts.
 
-    Raises InputDataError for what is none.
+    Raises InputDataError for what is no run.
     """
     if not names_checkpoint(text):
         return [_feed(run, where) for where, run in read_runs(path)]
@@ -63,8 +66,11 @@ def _feed(run: Any, where: str) -> Feed:
 
 
 def named_quantized(factory: str, saved: Path) -> nn.Module:
-    """The quantized model in `saved`: a file that `octavo.torch.save` wrote of what `factory`
-    makes, or a folder that save_pretrained wrote. Raises ModelError."""
+    """Load the quantized model in `saved`. Raises ModelError.
+
+    `saved` is a file that `octavo.torch.save` wrote of what `factory` makes, or a folder that
+    save_pretrained wrote.
+    """
     if not saved.is_dir():
         return load(saved, named_factory(factory))
     from octavo.torch.hub.checkpoint import find_checkpoint

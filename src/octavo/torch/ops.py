@@ -41,8 +41,11 @@ CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
 
 def uncompiled(function: _Call) -> _Call:
-    """The function as torch.compile leaves it to Python: what torch.compiler.disable gives, which
-    imports dynamo at once. That takes longer than all of Octavo, and most people never compile."""
+    """Return the function such that torch.compile leaves it to Python.
+
+    That is what torch.compiler.disable gives, which imports dynamo at once. That takes longer than
+    all of Octavo, and most people never compile.
+    """
     late = torch._disable_dynamo(function)
 
     @wraps(function)
@@ -54,7 +57,7 @@ def uncompiled(function: _Call) -> _Call:
 
 # docs/notes/torch.md: "There are two ways to call a layer"
 def direct(x: Tensor) -> bool:
-    """Whether the layer may read `x` by its address, with no operator in between."""
+    """Tell whether a layer may read `x` by its address, with no operator in between."""
     # Export without dynamo shows as a fake tensor or a dispatch mode.
     plain = (
         not is_dynamo_compiling()
@@ -75,7 +78,10 @@ def direct(x: Tensor) -> bool:
 
 
 def _refuse_forward_gradients(x: Tensor) -> None:
-    """An operator would drop a tangent, and torch.func's errors speak of other things."""
+    """Raise NotTrainableError where torch.func or forward-mode differentiation asks for a gradient.
+
+    An operator would drop a tangent, and torch.func's errors speak of other things.
+    """
     level = functorch_level()
     if level is not None and level.key() in (TransformType.Grad, TransformType.Jvp):
         raise NotTrainableError(f"torch.func asks for a gradient: {_WHY}")
@@ -86,7 +92,7 @@ def _refuse_forward_gradients(x: Tensor) -> None:
 def define(
     name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Registers `octavo::name`: `run` on the CPU, `fake` for shapes and dtypes alone.
+    """Register `octavo::name`: `run` on the CPU, `fake` for shapes and dtypes alone.
 
     `schema` is that of `torch.library.custom_op`, as `(Tensor x, int n) -> Tensor`.
     """
@@ -113,7 +119,7 @@ def define(
 
 
 def _kind(value: Any) -> Any:
-    """Shape and dtype of a tensor that may have a gradient."""
+    """Return shape and dtype of a tensor that may have a gradient; None for others."""
     if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
         return [_kind(v) for v in value]
     if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -140,25 +146,28 @@ _loads = 0
 
 
 def loads() -> int:
-    """How often state was loaded into quantized layers: tensors may hold other numbers since."""
+    """Return how often state was loaded into quantized layers: tensors may have changed since."""
     return _loads
 
 
 def count_load() -> None:
-    """Tells all layers and operators to bind their kernels again."""
+    """Make all layers and operators bind their kernels again."""
     global _loads  # noqa: PLW0603
     _loads += 1
 
 
 def sources(tensors: Sequence[Tensor | None], reads: Sequence[Read]) -> Sources:
-    """What a kernel is about to be made from: CPU tensors, and how it uses each."""
+    """Return the Sources of a kernel that is about to be made from CPU tensors.
+
+    `reads` says how the kernel uses each tensor.
+    """
     at = [0 if t is None else t.data_ptr() for t in tensors]
     how = [int(_read(t, read)) for t, read in zip(tensors, reads, strict=True)]
     return Sources(tuple(tensors), at, [_size(t) for t in tensors], how)
 
 
 def _read(tensor: Tensor | None, read: Read) -> Read:
-    """`read`, but all bytes are looked at where no version counts what is written."""
+    """Return `read`, or Read.HASHED (all bytes) where no version counts what is written."""
     if tensor is None or read is not Read.SUMMED:
         return read
     return Read.HASHED if tensor.is_inference() or tensor.is_shared() else read
@@ -182,7 +191,7 @@ class KernelCache:
         self._vectors = vectors
 
     def get(self, key: Tensor, others: tuple[Any, ...], make: Callable[[], _T]) -> _T:
-        """What `make` returned for these tensors and numbers; made again where one has changed."""
+        """Return what `make` made for these tensors and numbers; anew where one has changed."""
         tensors = (key, *[v for v in others if isinstance(v, Tensor)])
         numbers = [v for v in others if not isinstance(v, Tensor)]
         found = self._kept.get(key)
@@ -201,8 +210,11 @@ class KernelCache:
 def over_weights(
     kernel: Callable[..., Callable[..., Any]], vectors: Read = Read.COPIED
 ) -> Callable[..., Any]:
-    """An operator's implementation: what `kernel` makes of all arguments but the first, called
-    with that. It is kept for the weights it was made of, the first of which comes second."""
+    """Return an operator's implementation, which calls a kernel with the first argument.
+
+    `kernel` makes the kernel from all other arguments. It is kept for the weights that it was made
+    from, the first of which is the second argument.
+    """
     place = len(_caches)
     _caches.append(KernelCache(vectors))
 
@@ -217,7 +229,7 @@ _caches: list[KernelCache] = []
 
 
 def allowed(x: Tensor, name: str = "x") -> TypeError:
-    """The error about the dtype or device of the argument `name`."""
+    """Return the error about the dtype or device of the argument `name`."""
     if not x.is_cpu:
         return TypeError(
             f"{name}: is on {x.device}; quantized layers run on the CPU: call {name}.cpu()"

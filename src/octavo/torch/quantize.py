@@ -64,7 +64,7 @@ def quantize_dynamic(
     allow_nothing: bool = False,
     progress: Progress | None = None,
 ) -> nn.Module:
-    """Replaces layers of `model` by quantized ones: int8 weights, activations quantized per row.
+    """Replace layers of `model` by quantized ones: int8 weights, activations quantized per row.
 
     The arguments are those of `torch.ao.quantization.quantize_dynamic`, with the same meaning:
 
@@ -145,7 +145,7 @@ def run_converter(
     told: Told = list,
     unchecked: str = NO_INPUTS,
 ) -> nn.Module:
-    """`model`, or with not `inplace` a copy, as `converter` has it, with its report.
+    """Convert `model`, or a copy if not `inplace`, by `converter`; return it with its report.
 
     `said` is what the report calls the recipe, `start` when the call began; `told` gives notes when
     all is converted, `unchecked` says why it is not compared with the float model.
@@ -172,7 +172,7 @@ def run_converter(
 
 @shown("inspecting")
 def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspection:
-    """The layers of a float model and what a recipe would do with each; nothing is changed.
+    """List the layers of a float model and what a recipe would do with each; change nothing.
 
     A decision is what `quantize_dynamic(model, recipe=recipe)` would hold: a layer that stays float
     has its reason. Raises OptionError, RecipeError, ModelError and AlreadyQuantizedError as that.
@@ -191,7 +191,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
 
 
 def report(model: nn.Module) -> Report:
-    """What `quantize_dynamic` did with each layer of `model`, the module that it returned.
+    """Return what `quantize_dynamic` did with each layer of `model`, the module it returned.
 
     Raises ModelError for any other module.
     """
@@ -205,12 +205,12 @@ def report(model: nn.Module) -> Report:
 
 
 def is_quantized(model: nn.Module) -> bool:
-    """Whether it is a module that `quantize_dynamic` returned, with its report."""
+    """Tell whether `quantize_dynamic` returned this module, which then has a report."""
     return held_report(model) is not None
 
 
 def check_module(model: object) -> None:
-    """Raises what a call does for what is no module with values, quantized by torch.ao or not."""
+    """Raise for what is no module, is quantized by torch.ao, or has parameters without values."""
     if not isinstance(model, nn.Module):
         raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
     _refuse_torch_ao(model)
@@ -218,7 +218,7 @@ def check_module(model: object) -> None:
 
 
 def check_float(model: object) -> None:
-    """Raises what `quantize_dynamic` raises for what is no float model with values."""
+    """Raise what `quantize_dynamic` raises for what is no float model with values."""
     if not isinstance(model, nn.Module):
         raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
     _refuse_quantized(model)
@@ -240,7 +240,7 @@ def _already(name: str, module: nn.Module, advice: str) -> AlreadyQuantizedError
 def refuse_again(
     model: nn.Module, parts: Collection[ModuleLayer], converter: Converter, spec: Any
 ) -> None:
-    """Raises AlreadyQuantizedError where an earlier call quantized what this one asks for.
+    """Raise AlreadyQuantizedError where an earlier call quantized what this one asks for.
 
     That is a layer by its name, or all there is.
     """
@@ -279,7 +279,7 @@ def _refuse_without_values(model: nn.Module) -> None:
 def nothing_quantized(
     model: nn.Module, parts: Collection[ModuleLayer], converter: Converter
 ) -> str:
-    """The message about a model of which every layer would stay float."""
+    """Return the message about a model of which every layer would stay float."""
     allow = "; allow_nothing=True (--allow-nothing) returns it as it is"
     if not parts:
         return f"{type(model).__name__} holds no weights, so there is nothing to quantize{allow}"

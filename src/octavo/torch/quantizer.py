@@ -20,7 +20,7 @@ Buffers = dict[str, Tensor | None]
 
 
 def _no_statistics(name: str) -> Float32 | None:
-    """Without samples nothing is known of inputs."""
+    """Return None: without samples nothing is known of inputs."""
     return None
 
 
@@ -51,13 +51,13 @@ class Quantizer:
         symmetric: bool = False,
         packed: bool = False,
     ) -> Integers:
-        """`weight` [n, ...] as `choice` says, for the layer `name`."""
+        """Quantize `weight` [n, ...] as `choice` says, for the layer `name`."""
         found = choice.integers(float32(weight), name, symmetric=symmetric, packed=packed)
         self.count(name, found.signal, found.noise)
         return found
 
     def groups(self, choice: WeightChoice, weight: Tensor, name: str) -> GroupedWeight:
-        """`weight` [n, k] in groups as `choice` says, for the layer `name`."""
+        """Quantize `weight` [n, k] in groups as `choice` says, for the layer `name`."""
         statistics = self.statistics(name) if choice.search else None
         if statistics is not None and statistics.shape[-1] != weight.shape[1]:
             statistics = None  # the layer's weight is not what multiplies its input
@@ -75,7 +75,7 @@ class Quantizer:
         form: str,
         make: Callable[[], Buffers],
     ) -> Buffers:
-        """What `make` returns of `weight`; where other layers share it, what it did for the first.
+        """Return what `make` makes of `weight`, computed once for all layers that share the weight.
 
         `form` says what is made. `make` counts its noise, which is then that of the others too.
         """
@@ -94,18 +94,18 @@ class Quantizer:
         return made
 
     def _owner(self, weight: Tensor) -> Tensor:
-        """The parameter that `weight` is a part of, where it is a part of a shared one."""
+        """Return the shared parameter that `weight` is a part of, or `weight` itself."""
         base = weight._base
         return weight if base is None or id(base) not in self.shared else base
 
     def count(self, name: str, signal: float, noise: float) -> None:
-        """Adds to the sums of squares of the layer `name`: its weight's, and of what it lost."""
+        """Add to the sums of squares of the layer `name`: of its weight, and of its error."""
         power = self._power[name]
         power[0] += signal
         power[1] += noise
 
     def count_rounded(self, name: str, weight: Tensor, held: Tensor) -> None:
-        """Counts the float32 `weight` and its difference from what is `held` of it."""
+        """Count the float32 `weight` of the layer `name` and its difference from `held`."""
         self.count(name, _sum_of_squares(weight), _sum_of_squares(weight - held))
 
     def packed(
@@ -115,9 +115,9 @@ class Quantizer:
         name: str,
         as_rows: Callable[[Tensor], Tensor],
     ) -> Buffers:
-        """Buffers `packed`, `scale` and `zero_point` of a linear weight; shared if it is.
+        """Return `packed`, `scale` and `zero_point` of a linear weight; shared if the weight is.
 
-        `as_rows` makes it [n, k]. Zero points of groups are packed along with their integers, and
+        `as_rows` makes the weight [n, k]. Zero points of groups are packed with their integers, and
         of 16 bits there is `packed` alone.
         """
 
@@ -151,16 +151,16 @@ class Quantizer:
         return torch.from_numpy(made.packed).view(getattr(torch, dtype))
 
     def packs(self, weight: Tensor, choice: WeightChoice) -> bool:
-        """Whether a linear layer holds the same integers of `weight`, as `choice` says, packed."""
+        """Tell whether a linear layer holds the same integers of `weight` by `choice`, packed."""
         return choice.held in self.linears.get(id(weight), ())
 
     def note(self, name: str, text: str) -> None:
-        """Says of the layer `name` what was done differently from what was asked."""
+        """Note for the layer `name` what was done differently from what was asked."""
         if text:
             self.notes[name].append(text)
 
     def sqnr_db(self, name: str) -> float | None:
-        """Of the weights quantized for the layer `name`; None where there were none."""
+        """Return the SQNR in dB of weights quantized for the layer `name`; None if none were."""
         return sqnr_db(*self._power[name]) if name in self._power else None
 
 
@@ -169,7 +169,7 @@ def _sum_of_squares(x: Tensor) -> float:
 
 
 def shared_weights(tensors: Iterable[Tensor]) -> frozenset[int]:
-    """The ids that occur more than once."""
+    """Return the ids of tensors that occur more than once."""
     seen: set[int] = set()
     twice: set[int] = set()
     for tensor in tensors:

@@ -30,8 +30,10 @@ def make_report(
     start: float,
     unchecked: str = NO_INPUTS,
 ) -> Report:
-    """What became of each layer of `model`, which `converter` has converted; `unchecked` says why
-    it was not compared."""
+    """Report what became of each layer of `model`, which `converter` has converted.
+
+    `unchecked` says why the model was not compared.
+    """
     counted: set[int] = set()
     before_counted: set[Hashable] = set()
     return Report(
@@ -53,14 +55,14 @@ def make_report(
 
 
 def earlier_reports(model: nn.Module) -> dict[str, Report]:
-    """What earlier conversions said of `model`, or of parts of it, by the part's dotted name."""
+    """Return the reports of earlier conversions of `model` or its parts, by dotted name."""
     held = {name: held_report(module) for name, module in model.named_modules()}
     return {name: found for name, found in held.items() if isinstance(found, Report)}
 
 
 # docs/notes/torch.md: "A second conversion sees only what is float"
 def continued(earlier: Report, later: Report, prefix: str) -> Report:
-    """One report of two conversions: each layer as it is now.
+    """Merge the reports of two conversions into one, with each layer as it is now.
 
     `earlier` was about the module `prefix` of the model, "" for all of it.
     """
@@ -82,7 +84,7 @@ def continued(earlier: Report, later: Report, prefix: str) -> Report:
 
 
 def _below(prefix: str, outcome: LayerOutcome) -> LayerOutcome:
-    """The outcome under the name that its layer has in the whole model."""
+    """Return the outcome under its layer's name in the whole model; `prefix` is the part's."""
     name = outcome.layer.name
     if not prefix:
         return outcome
@@ -113,7 +115,10 @@ def _outcome(
 
 
 def _own_bytes(module: nn.Module, part: ModuleLayer, counted: set[int]) -> int:
-    """Of the buffers that hold the layer's weights; a stack's end in `_l<index>` and the like."""
+    """Count the bytes of buffers that hold the layer's weights, except those in `counted`.
+
+    The buffers of a stack end in `_l<index>` and the like.
+    """
     total = 0
     held = [module, *(getattr(module, name) for name in getattr(module, "INNER", ()))]
     for name, tensor in [item for one in held for item in one._buffers.items()]:
@@ -127,7 +132,7 @@ def _own_bytes(module: nn.Module, part: ModuleLayer, counted: set[int]) -> int:
 
 
 def vectors_note(model: nn.Module) -> list[str]:
-    """Which modules hold weights of one axis alone, in words; nothing where none does."""
+    """Say which modules hold weights of one axis alone; the list is empty where none does."""
     held = vectors(model)
     words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
@@ -148,6 +153,6 @@ def positions_note(model: nn.Module) -> list[str]:
 
 
 def model_bytes(model: nn.Module) -> int:
-    """Of all parameters and buffers, one that several modules hold counted once."""
+    """Count the bytes of all parameters and buffers, those that several modules hold once."""
     held = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return sum(tensor.nbytes for tensor in held.values())

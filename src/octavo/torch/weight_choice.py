@@ -76,23 +76,25 @@ class WeightChoice(Protocol):
     def integers(
         self, weight: Float32, name: str, *, symmetric: bool = False, packed: bool = False
     ) -> Integers:
-        """The weight [n, ...] quantized along its first axis, as int8; `packed` one of [n, k].
+        """Quantize the weight [n, ...] along its first axis, as int8; `packed` one of [n, k].
 
         `symmetric`: the layer can hold no zero points. Raises ValueError for NaN and infinity, and
         OptionError where the choice cannot be kept to; both name the layer.
         """
 
     def rows(self, table: Float32, name: str) -> Integers:
-        """An embedding table [rows, dim] quantized row by row, as int8 or uint8 (`storage`)."""
+        """Quantize an embedding table [rows, dim] row by row, as int8 or uint8 (`storage`)."""
 
     def adapted(self, *, symmetric: bool, grouped: bool = False) -> tuple[WeightChoice, str]:
-        """The nearest choice that layers here can hold, and what differs in words ("": nothing).
+        """Return the nearest choice that layers here can hold, and what differs in words.
+
+        The words are "" where nothing differs.
 
         `grouped`: weights in groups are among what they hold.
         """
 
     def for_tables(self, *, grouped: bool = False) -> tuple[WeightChoice, str]:
-        """The nearest choice that embedding tables can hold, and what differs in words."""
+        """Return the nearest choice that embedding tables can hold, and what differs in words."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ class SchemeChoice:
 
 
 def _in_groups(w: WeightScheme) -> tuple[WeightScheme, list[str]]:
-    """The nearest weights in groups as kernels have them, and what differs."""
+    """Return the nearest weights in groups that kernels have, and in words what differs."""
     assert w.block is not None
     notes = []
     block = min(GROUPS, key=lambda group: abs(group - w.block))  # type: ignore[operator]
@@ -228,7 +230,7 @@ def _in_groups(w: WeightScheme) -> tuple[WeightScheme, list[str]]:
 
 
 def _per_channel(w: WeightScheme, *, symmetric: bool) -> tuple[WeightScheme, list[str]]:
-    """The nearest int8 weights with a scale for each output channel or all, and what differs."""
+    """Return the nearest int8 weights, scaled per channel or tensor, and in words what differs."""
     notes = []
     if w.granularity is Granularity.BLOCK:
         notes.append(f"weights per channel, not per block of {w.block}")
@@ -243,7 +245,7 @@ def _per_channel(w: WeightScheme, *, symmetric: bool) -> tuple[WeightScheme, lis
 
 
 def _by_channel(w: WeightScheme, qtype: QType) -> WeightScheme:
-    """`w` as `qtype`, and with a scale for each channel where it was in blocks."""
+    """Return `w` as `qtype`, and with a scale for each channel where it was in blocks."""
     if w.granularity is not Granularity.BLOCK:
         return replace(w, qtype=qtype)
     observer = "minmax" if w.observer == "search" else w.observer
@@ -253,9 +255,9 @@ def _by_channel(w: WeightScheme, qtype: QType) -> WeightScheme:
 def _activation(
     wanted: ActivationScheme | None, group: int | None, *, float_as_group: bool
 ) -> tuple[ActivationScheme, list[str]]:
-    """How inputs are quantized, per row or per `group` (None: layers have none), and what differs.
+    """Say how inputs are quantized, per row or `group` (None: layers have none), and what differs.
 
-    `float_as_group`: per group where they were to stay float; else per row.
+    `float_as_group`: per group where inputs were to stay float; else per row.
     """
     per_group = float_as_group if wanted is None else wanted.granularity is Granularity.GROUP
     a = ActivationScheme()
@@ -284,7 +286,7 @@ def _per(activation: Any) -> str:
 def rounded(
     choice: WeightChoice, weight: Float32, name: str, statistics: Float32 | None = None
 ) -> RoundedGroups:
-    """The weight [n, k] in groups of `choice.format`, for the layer `name`.
+    """Round the weight [n, k] in groups of `choice.format`, for the layer `name`.
 
     `statistics` are of the layer's input: mean squares [k], or mean products [k, k], for error
     feedback. Raises ValueError for NaN and infinity, which names the layer.

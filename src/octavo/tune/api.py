@@ -72,7 +72,7 @@ def tune(
     path: Sequence[str] = (),
     **options: Any,
 ) -> TuneResult:
-    """Searches for the recipe with the best objective among those that keep the accuracy.
+    """Search for the recipe with the best objective among those that keep the accuracy.
 
     Args:
         model: the path of an ONNX file or a ModelProto; a torch.nn.Module, or `module:factory`.
@@ -197,8 +197,10 @@ def tune(
 
 
 def _native_ratio(plan: Plan, loop: Loop, status: Status) -> float | None:
-    """The best recipe's time in Octavo's own operators over the float model's, where nobody has
-    chosen a target and that is a gain."""
+    """Return the best recipe's time in Octavo's own operators over the float model's, if a gain.
+
+    None where somebody has chosen a target, or where these operators are no gain or not timed.
+    """
     best, measuring = loop.best, loop.measuring
     asked = status.met and measuring.timed and best.meets and not best.is_static
     if not asked or best.recipe is None or plan.target.native() is None:
@@ -214,7 +216,7 @@ def _native_ratio(plan: Plan, loop: Loop, status: Status) -> float | None:
 def _finished(
     plan: Plan, loop: Loop, status: Status, setting: Setting, output: Any, view: View
 ) -> TuneResult:
-    """The result; the best model is written where it meets the criterion."""
+    """Build the result; write the best model where it meets the criterion."""
     best, written, notes = loop.best, "", list(loop.measuring.notes)
     report: Report | None = None
     if best.meets and best.score is not None and best.score > 1:

@@ -101,7 +101,7 @@ class Plan:
         return (*((Scheme(),) if coarse else ()), *self.target.raised())
 
     def subject(self, data: Any, setting: Setting) -> dict[str, Any]:
-        """What tells this search from another, in a history."""
+        """Return what tells this search from another, in a history."""
         return {
             "model": self.target.fingerprint(),
             "evaluate": self.evaluator.identity(),
@@ -125,13 +125,13 @@ def _held(decisions: Sequence[Decision]) -> list[tuple[str, Scheme]]:
 
 
 def _identity(recipe: Recipe) -> Any:
-    """A preset's name, or what tells another recipe from all others."""
+    """Return a preset's name, or what tells another recipe from all others."""
     known = PRESETS.get(recipe.name) == recipe
     return recipe.name if known else [recipe.name, digest(recipe.to_dict())]
 
 
 def checked_recipes(given: Any) -> tuple[Recipe, ...]:
-    """The recipes to start from: presets for None, else one or several. Raises OptionError."""
+    """Return the recipes to start from: presets for None, else those given. Raises OptionError."""
     if given is None:
         return tuple(PRESETS[name] for name in WHOLE)
     several = given if isinstance(given, (list, tuple)) else [given]
@@ -144,7 +144,7 @@ def checked_recipes(given: Any) -> tuple[Recipe, ...]:
 
 
 def strategy_named(name: str) -> Strategy:
-    """The strategy called `name`: `auto`, or one of Neural Compressor's.
+    """Return the strategy called `name`: `auto`, or one of Neural Compressor's.
 
     Raises OptionError for an unknown one, for one that is refused, and where a library that it
     needs is not installed.
@@ -170,7 +170,7 @@ def checked_shapes(given: Shapes | Sequence[Shapes]) -> tuple[dict[str, tuple[in
 
 
 def checked_criterion(given: Criterion | float, evaluator: Evaluator) -> Criterion:
-    """A number is relative; the direction is the metric's where only it knows."""
+    """Return `given` as a Criterion: a number is a relative loss, in the metric's direction."""
     if isinstance(given, Criterion):
         return given
     lower = evaluator.higher_is_better is False
@@ -289,7 +289,7 @@ def checked_name(text: str) -> str:
 
 
 def checked_approaches(given: str) -> tuple[Approach, ...]:
-    """The approaches that `given` means. Raises OptionError."""
+    """Return the approaches that `given` means. Raises OptionError."""
     if given not in APPROACHES:
         raise OptionError(f"approach {given!r}.{did_you_mean(str(given), APPROACHES)}")
     return tuple(Approach) if given == "auto" else (Approach(given),)
@@ -303,7 +303,7 @@ def checked_timeout(given: float) -> float:
 
 
 def checked_calibration(plan: Plan, given: Any, samples: int) -> tuple[Feed, ...]:
-    """Inputs for static quantization; none where it is not asked for. Raises OptionError."""
+    """Return inputs for static quantization; none where nobody asks for it. Raises OptionError."""
     if Approach.STATIC not in plan.approaches:
         return ()
     source = plan.evaluator if given is None else Dataset.of(given)

@@ -42,7 +42,7 @@ MISSES = 500  # neighbours in a row that were tried already: there are no others
 
 
 def most_evaluations(layers: int) -> int:
-    """The bound on the evaluations of a space of `layers` layers: 2 + 2 log2(layers)."""
+    """Return the bound on the evaluations of a space of `layers` layers: 2 + 2 log2(layers)."""
     return 2 + int(2 * math.log2(max(layers, 1)))
 
 
@@ -125,8 +125,10 @@ class _Repair:
     def _smallest(
         self, guess: int, scheme: Scheme
     ) -> Generator[Sequence[Candidate], Sequence[Trial], int | None]:
-        """The length of the shortest prefix that meets the criterion with `scheme`; None where
-        all but one of the layers are too few."""
+        """Find the length of the shortest prefix that meets the criterion with `scheme`.
+
+        None where all but one of the layers are too few.
+        """
         low, high = 0, len(self.order)  # none failed; all need no trial, or had one
         step, count = 1, min(guess, high - 1)
         before, turned = None, False
@@ -148,17 +150,20 @@ class _Repair:
         return any(not t.meets and (t.score or 0.0) >= self.score for t in trials)
 
     def _prefix(self, count: int, scheme: Scheme) -> Assignment:
-        """The start with the worst `count` layers held as `scheme`."""
+        """Return the start with the worst `count` layers held as `scheme`."""
         return self._held_as(self.start, self.order[:count], scheme)
 
     def _held_as(self, base: Assignment, names: Sequence[str], scheme: Scheme) -> Assignment:
-        """`base` with `names` held as `scheme`, those that cannot be so in float."""
+        """Return `base` with `names` held as `scheme`, in float those that cannot be so held."""
         schemes = {n: scheme if scheme in self.choices[n].schemes else FLOAT for n in names}
         return {**base, **schemes}
 
     def _raise(self, spread: bool) -> Steps:
-        """A scheme between their own and float for the layers left float; where the damage is
-        `spread`, for more layers than these; else for the half of them that does less harm."""
+        """Try schemes between a layer's own and float for the layers left float.
+
+        Where the damage is `spread`, the schemes are tried for more layers than these, too; if
+        nothing improves, for the half of them that does less harm.
+        """
         members = self._members()
         for rung in self._rungs(members):
             if (yield from self._improves(self._held_as(self.tried.best, members, rung))):
@@ -172,8 +177,11 @@ class _Repair:
                 return
 
     def _longer(self, count: int, rung: Scheme) -> Assignment:
-        """The shortest prefix longer than `count` that, held as `rung`, leaves the output as near
-        to the float model's as in a trial that met the criterion; all layers if there is none."""
+        """Return the shortest prefix beyond `count` whose output, held as `rung`, is near float.
+
+        Near is as near to the float model's output as in a trial that met the criterion. All layers
+        are returned if no prefix is.
+        """
         lengths = range(count + 1, len(self.order))
         allowed = self.tried.largest_met
         at = bisect_left(
@@ -191,8 +199,10 @@ class _Repair:
         return self.tried.best_trial is not before
 
     def _raise_all(self) -> Steps:
-        """Raised schemes for every layer, the fastest first; the most accurate where there are not
-        evaluations enough for all. Then for as few as will do."""
+        """Try raised schemes for every layer, the fastest first, then for as few layers as will do.
+
+        Where there are not evaluations enough for all schemes, the most accurate ones are tried.
+        """
         whole = {rung: self._prefix(len(self.order), rung) for rung in self._rungs(self.order)}
         room = int(min(self.tried.left, len(whole)))
         chosen = sorted(whole, key=lambda rung: self.tried.proxy(whole[rung]))[:room]
@@ -214,11 +224,11 @@ class _Repair:
                 yield from self.tried.ask([variant])
 
     def _members(self) -> list[str]:
-        """The layers that the best assignment changes beyond the start, the worst first."""
+        """List the layers that the best assignment changes beyond the start, the worst first."""
         return [name for name in self.order if name in self.tried.best]
 
     def _rungs(self, names: Sequence[str]) -> list[Scheme]:
-        """What any of `names` can be raised to, the fastest first."""
+        """List the schemes that any of `names` can be raised to, the fastest first."""
         rungs: dict[Scheme, None] = {}
         for name in names:
             rungs.update(dict.fromkeys(self.choices[name].intermediate_schemes))
@@ -226,7 +236,7 @@ class _Repair:
 
 
 def _fallback(space: Space) -> Scheme:
-    """What a layer to blame becomes: float; where the recipe has 4 bits, 8 are tried first."""
+    """Return what a layer to blame becomes: float, or 8 bits first where the recipe has 4."""
     weight = space.base.default.weight
     return Scheme() if weight is not None and weight.qtype is QType.INT4 else FLOAT
 
@@ -235,9 +245,10 @@ def _fallback(space: Space) -> Scheme:
 
 
 def improve_best(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Steps:
-    """Gives layers of the best recipe back one at a time, then tries random neighbours of it.
+    """Give layers of the best recipe back one at a time, then try its random neighbours.
 
-    Ends where all of them were tried. Layers without a sensitivity are not given back.
+    The search ends where all neighbours were tried. Layers without a sensitivity are not given
+    back.
     """
     if tried.met:
         yield from _give_back(tried, sensitivities)
@@ -259,7 +270,7 @@ def _give_back(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Steps:
 
 
 def _moves(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Iterator[Assignment]:
-    """The best assignment with one layer nearer to the recipe's own scheme, the likeliest first."""
+    """Yield the best assignment with one layer nearer to the recipe's scheme, likeliest first."""
     best = dict(tried.best)
     changed = [
         c for c in tried.context.space.choices if c.layer.name in best.keys() & sensitivities

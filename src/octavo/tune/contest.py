@@ -164,7 +164,7 @@ class Contest:
         return list(by_key.values()), chosen
 
     def _chosen(self, some: Sequence[Trial]) -> Trial:
-        """The smallest, then the simplest of those that no other beats by more than chance."""
+        """Choose the smallest, then simplest of the trials that none beats by more than chance."""
         left = sorted(some, key=simplicity)
         while True:
             first, *others = left
@@ -194,14 +194,14 @@ def tells(pair: Interval) -> bool:
 
 
 def contenders(met: Sequence[Trial]) -> list[Trial]:
-    """The trials with the best scores, and the simplest one."""
+    """Return the trials with the best scores, and the simplest one."""
     best = sorted(met, key=lambda trial: (_score(trial), trial.index))[:MOST]
     simplest = min(met, key=simplicity)
     return best if simplest in best else [*best[: MOST - 1], simplest]
 
 
 def simplicity(trial: Trial) -> tuple[int, float, int]:
-    """What is less is simpler: by rules beside those of a preset, then by the loss."""
+    """Return a sort key, less for simpler: by rules beside those of a preset, then by the loss."""
     rules = () if trial.recipe is None else trial.recipe.rules
     said = sum(rule.origin is not Origin.PRESET for rule in rules)
     return said, 0.0 if trial.loss is None else trial.loss, trial.index

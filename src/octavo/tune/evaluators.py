@@ -67,11 +67,11 @@ class CallableEvaluator(Evaluator):
         return [self.description, source_digest(self.evaluate)]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
-        """What the callable returns: a number, or a dict with one named `accuracy`."""
+        """Return what the callable gives: a number, or a dict's number named `accuracy`."""
         return as_number(self.callable()(built.model), self.description)
 
     def callable(self) -> Callable[[Any], Any]:
-        """The callable itself. Raises OptionError where the name leads to none."""
+        """Return the callable itself. Raises OptionError where the name leads to none."""
         if not isinstance(self.evaluate, str):
             return self.evaluate
         found = load_object(self.evaluate, OptionError)
@@ -102,7 +102,7 @@ def source_digest(evaluate: Any) -> str:
 
 
 def as_number(given: Any, name: str) -> float:
-    """The accuracy in what `evaluate` returned. Raises InputDataError where there is none."""
+    """Return the accuracy that `evaluate` returned. Raises InputDataError where there is none."""
     if isinstance(given, Mapping):
         if "accuracy" not in given:
             raise InputDataError(
@@ -172,7 +172,7 @@ class MetricEvaluator(Evaluator):
         return [self.description, each, self.limit, self.relative]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
-        """Runs the data through the model once, and scores what it returns."""
+        """Run the data through the model once, and score what the model returns."""
         if len(self.metrics) == 1:
             return self._values(built, float_model)[0]
         if self._worst_counts:
@@ -209,7 +209,7 @@ class MetricEvaluator(Evaluator):
 
 
 def _remembered(built: Built, data: Dataset, limit: int) -> Callable[[Feed], Sequence[Any]]:
-    """The outputs for the batches of `data`, in their order, as often as they are gone through."""
+    """Return a function that gives the outputs for the batches of `data` in order, repeatedly."""
     found = outputs(built.run, data, limit)
     order = itertools.cycle(found)
     return lambda feed: next(order)

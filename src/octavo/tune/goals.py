@@ -66,7 +66,7 @@ class Criterion:
         return worse / abs(baseline)
 
     def refuse(self, baseline: float, measure: str = "accuracy") -> None:
-        """Raises OptionError where no share can be taken of the float model's `measure`."""
+        """Raise OptionError where no share can be taken of the float model's `measure`."""
         if self.relative is not None and baseline == 0:
             raise OptionError(
                 f"the float model's {measure} is exactly 0, and the criterion is relative: every "
@@ -142,7 +142,7 @@ class Objective:
         return any(part == name and weight > 0 for part, weight in self.parts)
 
     def score(self, trial: Trial, baseline: Trial, higher_is_better: bool) -> float | None:
-        """The weighted mean of the parts, 1 for the float model, the less the better.
+        """Return the weighted mean of the parts, 1 for the float model, the less the better.
 
         None where a part was not measured.
         """

@@ -28,7 +28,7 @@ _SHOWN = 3  # differences in a message
 
 
 def digest(data: Any) -> str:
-    """A short name for plain data: equal for equal data."""
+    """Return a short name for plain data: equal for equal data."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -81,7 +81,7 @@ class History:
         self.resumed = len(lines) - 1
 
     def _lock(self) -> None:
-        """Opens the file, for this process alone."""
+        """Open the file, for this process alone."""
         while True:
             # Unbuffered: what a full disk refused must not be tried again when the file is closed.
             self._file = self._path.open("a+b", buffering=0)
@@ -99,7 +99,7 @@ class History:
             self._file.close()
 
     def _put_aside(self, folder: Path) -> None:
-        """The history that is there gets another name, and a new one is begun."""
+        """Rename the history that is there, and begin a new one."""
         assert self._file is not None
         stamp = time.strftime("%Y%m%d-%H%M%S")
         names = (f"history-{stamp}{more}.jsonl" for more in ("", *(f"-{i}" for i in range(1, 99))))
@@ -109,11 +109,11 @@ class History:
         self._lock()
 
     def get(self, kind: str, key: str) -> Any:
-        """What `put` was given under this kind and key, or None."""
+        """Return what `put` was given under this kind and key, or None."""
         return self._found.get((kind, key))
 
     def put(self, kind: str, key: str, value: Any, elapsed: float) -> None:
-        """Keeps `value` (plain data); on disk when this returns."""
+        """Keep `value` (plain data), which is on disk when this returns."""
         self._found[kind, key] = value
         if self._file is not None:
             with _writing(self._path):
@@ -127,7 +127,7 @@ class History:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Closes the file, and with it lets another search use the folder."""
+        """Close the file, which lets another search use the folder."""
         if self._file is not None:
             self._file.close()
 
@@ -152,7 +152,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _lines(file: FileIO, path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines; a last one that was not finished is cut off."""
+    """Yield the whole lines of the file; cut off a last one that was not finished."""
     file.seek(0)
     data = file.read()
     whole = data.rfind(b"\n") + 1

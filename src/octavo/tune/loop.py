@@ -79,7 +79,7 @@ class Loop:
     # --- the search ---
 
     def run(self, searches: Sequence[tuple[Strategy, Sequence[Space]]]) -> Status:
-        """Runs the searches one after the other; they share what is left of time and trials.
+        """Run the searches one after the other; they share what is left of time and trials.
 
         Raises EvaluationError where the float model itself cannot be evaluated.
         """
@@ -105,7 +105,7 @@ class Loop:
         return self._status(timed_out=timed_out, interrupted=interrupted)
 
     def _search(self, strategy: Strategy) -> bool:
-        """True if the deadline ended it."""
+        """Run one search; return True if the deadline ended it."""
         steps = strategy.search(self)
         try:
             candidates = next(steps)
@@ -171,7 +171,7 @@ class Loop:
 
     # docs/notes/tuning.md: "A trial's number is given when it is proposed"
     def _batch(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """The candidates' trials; those that are new are measured, as far as limits allow."""
+        """Return the candidates' trials; measure those that are new, as far as limits allow."""
         named = [self._named(c) for c in candidates]
         keys = [trial.key for trial in named]
         fresh = {trial.key: trial for trial in named if trial.key not in self._by_key}
@@ -211,7 +211,7 @@ class Loop:
         return not trial.failed and (self._best is None or self.better(trial, self._best))
 
     def _named(self, candidate: Candidate) -> Trial:
-        """The candidate as a trial without a number, by the key of the model that it gives."""
+        """Return the candidate as a trial without a number, keyed by the model that it gives."""
         decisions = self.decide(candidate.recipe)
         held = [[d.layer.name, d.scheme.to_dict()] for d in decisions]
         quantized = sum(not d.scheme.is_float for d in decisions)

@@ -81,8 +81,11 @@ class Measurements:
     # --- the float model ---
 
     def measure_baseline(self) -> Trial:
-        """The float model's trial. Raises EvaluationError where it has no accuracy, and OptionError
-        where the criterion is a share of an accuracy of 0."""
+        """Return the float model's trial, measured or from the history.
+
+        Raises EvaluationError where the float model has no accuracy, and OptionError where the
+        criterion is a share of an accuracy of 0.
+        """
         found = self._stored("baseline", "")
         if found is not None:
             self.baseline = found
@@ -127,7 +130,7 @@ class Measurements:
     # --- trials ---
 
     def measure(self, blank: Sequence[Trial]) -> list[Trial]:
-        """The trials with what they measured; each is kept as soon as it is known."""
+        """Return the trials with what they measured; each is kept as soon as it is known."""
         known = {trial.key: self._recalled("trial", trial) for trial in blank}
         todo = [trial for trial in blank if known[trial.key] is None]
         if todo:
@@ -140,7 +143,7 @@ class Measurements:
 
     # docs/notes/tuning.md: "A model is known by its decisions"
     def known(self, blank: Trial) -> Trial | None:
-        """What is known of a trial whose measurement was cut off; None for nothing."""
+        """Return what is known of a trial whose measurement was cut off; None for nothing."""
         return self._recalled("trial", blank) or self._recalled("evaluated", blank)
 
     def _recalled(self, kind: str, blank: Trial) -> Trial | None:
@@ -227,7 +230,7 @@ class Measurements:
         return replace(trial, score=self.score(trial))
 
     def score(self, trial: Trial) -> float | None:
-        """The objective, the less the better; None where a part of it was not measured."""
+        """Return the trial's objective, the less the better; None where a part was not measured."""
         return self.objective.score(trial, self.baseline, self.criterion.higher_is_better)
 
     # --- beside trials ---
@@ -275,10 +278,10 @@ class Measurements:
     def compared(
         self, trials: Sequence[Trial], seconds: float, doing: str, share: float = 1.0
     ) -> dict[str, Any]:
-        """Times the float model and `trials` in turns: see `Turns.compared`.
+        """Time the float model and `trials` in turns: see `Turns.compared`.
 
-        It ends within this `share` of the time that is left; less than all of it leaves time for
-        evaluations, too. Where that is too short, or it cannot be done, there are no pairs.
+        The timing ends within this `share` of the time that is left; less than all of that leaves
+        time for evaluations, too. Where the time is too short, or timing fails, there are no pairs.
         """
         variants = (Variant(None), *(Variant(t.recipe, t.approach) for t in trials))
         key = digest([seconds, *(trial.key for trial in trials)])
@@ -307,8 +310,10 @@ class Measurements:
         return max(0.0, min(share * left, left - kept))
 
     def native_ratio(self, trial: Trial) -> float | None:
-        """The time of `trial`'s recipe in Octavo's own operators over the float model's; None
-        where that cannot be measured."""
+        """Return the time of `trial`'s recipe in Octavo's own operators over the float model's.
+
+        None where that cannot be measured.
+        """
         variants = (Variant(None), Variant(trial.recipe, native=True))
         doing = "timing the recipe in Octavo's own operators"
         key = digest(["native", trial.key])
@@ -318,9 +323,9 @@ class Measurements:
         return None if found is None or found[1][1] is None else float(found[1][1])
 
     def weighed_before(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The trials with the sizes and the peak memory that the objective asks for.
+        """Return the trials with the sizes and the peak memory that the objective asks for.
 
-        One that cannot be made has the error.
+        A trial whose model cannot be made has the error.
         """
         found = [self._scored(self._weighed_before(trial)) for trial in trials]
         self.appraised.update((trial.key, trial) for trial in found)
@@ -337,7 +342,7 @@ class Measurements:
         return trial
 
     def _recorded(self, kind: str, key: str, task: Task) -> TaskResult:
-        """What the task gives, from the history where it is there."""
+        """Return what the task gives, from the history where that has it."""
         found = self.history.get(kind, key)
         if found is None:
             self.view.doing("weighing whole recipes")
@@ -356,8 +361,11 @@ class Measurements:
         otherwise: Any,
         keeps: Callable[[Any], bool] = lambda found: True,
     ) -> Any:
-        """What the task gives, from the history where it is there; `otherwise` where it fails,
-        with a note. It is kept in the history if `keeps` says so."""
+        """Return what the task gives, from the history where that has it.
+
+        Returns `otherwise` where the task fails, with a note. The value is kept in the
+        history if `keeps` says so.
+        """
         found = self.history.get(kind, key)
         if found is None:
             self.view.doing(doing)
@@ -381,7 +389,7 @@ class Measurements:
         self.history.put(kind, key, value, self.elapsed())
 
     def note_once(self, text: str) -> None:
-        """The same note is one, however often there is a reason for it."""
+        """Note `text` once, however often there is a reason for it."""
         if text not in self.notes:
             self.note(text)
 
@@ -406,7 +414,7 @@ def _last_line(measured: TaskResult) -> str:
 
 
 def _useful(measured: TaskResult) -> Any:
-    """What the float model measured. Raises EvaluationError where that is an error or no number."""
+    """Return what the float model measured; EvaluationError where that is an error or no number."""
     if measured.error:
         raise EvaluationError(
             f"the float model cannot be evaluated, so that there is nothing to keep:\n"

@@ -99,11 +99,11 @@ class Quantization:
         super().__setattr__(name, value)
 
     def __call__(self) -> QuantizedModel:
-        """The same as `fit()`."""
+        """Do the same as `fit()`."""
         return self.fit()
 
     def fit(self) -> QuantizedModel:
-        """Searches; never returns None. Raises what `octavo.tune.tune` raises."""
+        """Search; never return None. Raises what `octavo.tune.tune` raises."""
         if self.metric is not None and (self.eval_func or self.eval_dataloader is None):
             what = "needs eval_dataloader" if not self.eval_func else "stands beside eval_func"
             raise OptionError(
@@ -138,7 +138,7 @@ class Quantization:
 
 
 def _checked_page(path: Path) -> Path:
-    """A page's place, known to be one before the search. Raises OptionError, OutputError."""
+    """Check a page's place before the search, and return it. Raises OptionError, OutputError."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise OptionError(f"report {path}: end the name with .html or .htm")
     need("report needs", "jinja2", error=OptionError)
@@ -164,10 +164,10 @@ class QuantizedModel:
         return self._target.build(recipe, self._feeds()).model
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Writes the best model to `path`, or into the folder `path` as `best_model` with its
-        recipe as `best_recipe.yaml`; gives the model's path.
+        """Write the best model to the file or into the folder `path`; return the model's path.
 
-        Raises OptionError where no recipe met the criterion, unless `force`.
+        In a folder the model is `best_model`, with its recipe as `best_recipe.yaml`. Raises
+        OptionError where no recipe met the criterion, unless `force`.
         """
         best, path = self.result.best, Path(path)
         if best.recipe is None or not (best.meets or force):

@@ -67,7 +67,7 @@ def proportional_count(errors: Sequence[float], failed: Trial | None, bound: flo
 
 
 def leave_slow_kinds_float(context: SearchContext) -> dict[str, Scheme]:
-    """The assignment to start from: kinds that cost time when they are quantized are float.
+    """Return the assignment to start from: kinds that cost time when they are quantized are float.
 
     Each kind in turn is left float, and the models are timed against the one with all of them
     quantized. A kind is given up where even the upper quartile says that it costs time, lookups

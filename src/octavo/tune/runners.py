@@ -47,7 +47,7 @@ class Runner(ABC):
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
     ) -> list[TaskResult | None]:
-        """What each task gave; None for those that were not done at `deadline` (time.monotonic)."""
+        """Return what each task gave; None for those not done at `deadline` (time.monotonic)."""
 
     def __enter__(self) -> Runner:
         return self
@@ -126,7 +126,7 @@ class Workers(Runner):
         answers: list[TaskResult | None],
         on_done: OnDone,
     ) -> bool:
-        """Fills in answers; True if a worker died."""
+        """Fill in `answers`; return True if a worker died."""
         pool = self._started()
         waiting: dict[futures.Future[TaskResult], int] = {}
         try:
@@ -150,7 +150,7 @@ class Workers(Runner):
         return self._pool
 
     def kill(self) -> None:
-        """Ends the workers at once, with all that they started."""
+        """End the workers at once, with all that they started."""
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -241,7 +241,7 @@ def _packed(setting: Setting) -> PackedSetting:
 
 
 def _remove_abandoned() -> None:
-    """Removes what the workers of a parent that was killed left."""
+    """Remove what the workers of a parent that was killed left."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
         gone = owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists()

@@ -68,10 +68,10 @@ class SearchContext(Protocol):
         a trial measured."""
 
     def errors(self, recipe: Recipe, sets: Sequence[Collection[str]]) -> Sequence[float]:
-        """The output's error with each set of layers quantized, all others float; a run each."""
+        """Return the output's error for each set of layers quantized alone; a run each."""
 
     def rank(self, sensitivities: Mapping[str, float]) -> None:
-        """Shows what each layer alone does to the output, in the result and on the terminal."""
+        """Show what each layer alone does to the output, in the result and on the terminal."""
 
     def time_ratios(self, candidates: Sequence[Candidate]) -> Sequence[tuple[float, float]]:
         """Quartiles (low, high) of each candidate's time over the first one's, run in turns."""
@@ -95,7 +95,7 @@ class Strategy(Protocol):
     converges: bool
 
     def search(self, context: SearchContext) -> Steps:
-        """The search, as a generator."""
+        """Return the search, as a generator."""
 
 
 class View(Protocol):
@@ -115,23 +115,23 @@ class View(Protocol):
         relative: bool,
         timed: str,
     ) -> None:
-        """What is searched for, and how long: `deadline_seconds` is None without a clock.
+        """Show what is searched for, and how long: `deadline_seconds` is None without a clock.
 
         `bound` is the largest loss that meets the criterion, `relative` says that losses are
         shares.
         """
 
     def doing(self, text: str) -> None:
-        """What is being done now."""
+        """Show what is being done now."""
 
     def baseline(self, trial: Trial) -> None:
-        """The float model was measured."""
+        """Show that the float model was measured."""
 
     def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
         """Layers by their effect on the output."""
 
     def trial(self, trial: Trial, best: bool) -> None:
-        """A trial was measured; `best` if it is the best so far."""
+        """Show that a trial was measured; `best` says that none so far was better."""
 
     def note(self, text: str) -> None:
         """Something to know."""

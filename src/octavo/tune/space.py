@@ -70,7 +70,7 @@ class Space:
         raised: Sequence[Scheme] = (),
         approach: Approach = Approach.DYNAMIC,
     ) -> Space:
-        """The space around `base`, whose decisions are `decisions`.
+        """Make the space around `base`, whose decisions are `decisions`.
 
         A rule of `alternatives` gives another option for each layer that it matches; `raised` are
         more accurate schemes than the base's, the fastest first: a layer gets those that mean
@@ -96,7 +96,7 @@ class Space:
         return tuple(choice for choice in self.choices if not choice.own.is_float)
 
     def settle(self, assignment: Mapping[str, Scheme]) -> dict[str, Scheme]:
-        """What deviates from the base recipe, in the model's order; lookups as the module says.
+        """Return what deviates from the base recipe, in model order; lookups as the module says.
 
         Raises RecipeError for a layer that is not in the space.
         """
@@ -122,7 +122,7 @@ class Space:
         return settled
 
     def quantized_layers(self, assignment: Mapping[str, Scheme]) -> frozenset[str]:
-        """The names of the layers that `assignment` leaves quantized; empty for the float model."""
+        """Return the names of the layers that `assignment` quantizes; none for the float model."""
         settled = self.settle(assignment)
         return frozenset(
             choice.layer.name
@@ -131,9 +131,10 @@ class Space:
         )
 
     def candidate(self, assignment: Mapping[str, Scheme], description: str = "") -> Candidate:
-        """The base recipe with a rule for each layer that deviates; `description` replaces our own.
+        """Return the base recipe with a rule for each layer that deviates, as a candidate.
 
-        Raises RecipeError for a layer that is not in the space.
+        `description`, if given, replaces the candidate's own. Raises RecipeError for a layer that
+        is not in the space.
         """
         settled = self.settle(assignment)
         recipe = self.base

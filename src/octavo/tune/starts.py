@@ -53,7 +53,7 @@ class Start:
 def choose_start(
     context: SearchContext,
 ) -> Generator[Sequence[Candidate], Sequence[Trial], Start]:
-    """Tries the recipes of `context.starts`, as far as they can win."""
+    """Try the recipes of `context.starts`, as far as they can win; return where to start."""
     spaces = context.starts
     if len(spaces) == 1:
         return Start(spaces[0])
@@ -94,10 +94,12 @@ class _Whole:
                 return
 
     def _order(self, outlook: Sequence[Trial]) -> list[int]:
-        """The best first; of those that differ by chance alone the smallest, then the one that is
-        named first.
+        """Order the recipes, the best first.
 
-        Behind them, as they are named, those that there was no time to time.
+        Of those that differ by chance alone the smallest comes first, then the one that is named
+        first.
+
+        Behind them, as they are named, come those that there was no time to time.
         """
         able = [at for at, trial in enumerate(outlook) if not trial.failed]
         untimed = [at for at in able if outlook[at].score is None]
@@ -149,8 +151,11 @@ class _Whole:
         return Start(spaces[self._to_mend(ahead, [best])], spaces[best], ended[best])
 
     def _to_mend(self, missed: Sequence[int], met: Sequence[int]) -> int:
-        """The nearest of those that `missed`; of 4 bits only where integers met, as layers that
-        are to blame get 8 of them. Else the nearest of 8 bits, though it was not evaluated."""
+        """Choose the recipe to mend: the nearest of those that `missed`.
+
+        One of 4 bits is chosen only where integers met, as layers that are to blame get 8 of them.
+        Else the nearest of 8 bits is chosen, though that recipe was not evaluated.
+        """
         if any(_bits(self.context.starts[at]) <= 8 for at in met):
             return self._nearest(missed)
         with_8 = [at for at in missed if _bits(self.context.starts[at]) == 8]

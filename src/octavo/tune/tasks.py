@@ -135,7 +135,7 @@ class Setting:
         return {**kept, "_last": None, "_float": None}
 
     def built(self, variant: Variant) -> Built:
-        """The model in `variant`; the one asked for last, and the float one, are kept."""
+        """Return the model in `variant`; the one asked for last, and the float one, are kept."""
         if variant.recipe is None:
             if self._float is None:
                 self._float = self.target.float_model()
@@ -181,7 +181,7 @@ class Setting:
         return "; ".join(each) + ("" if threads is None else f", {count(threads, 'thread')}")
 
     def feeds(self) -> tuple[Feed, ...]:
-        """A few inputs that the model accepts: from the data if there are any."""
+        """Return a few inputs that the model accepts: from the data if there are any."""
         found = self.evaluator.feeds(self.samples)
         if found:
             return tuple(found)
@@ -190,7 +190,7 @@ class Setting:
         raise InputDataError("no inputs")  # pragma: no cover - made_up gives one or raises
 
     def perform(self, task: Task) -> Any:
-        """The task's value."""
+        """Perform `task`, and return its value."""
         if isinstance(task, Evaluate):
             built = self.built(task.variant)
             accuracy = self.evaluator.accuracy(built, lambda: self.built(Variant(None)))
@@ -255,7 +255,7 @@ class PackedSetting:
 
     @classmethod
     def of(cls, setting: Setting) -> PackedSetting:
-        """Raises what pickling raises."""
+        """Pickle `setting`. Raises what pickling raises."""
         blob = pickle.dumps(setting)
         return cls(blob, hashlib.sha256(blob).hexdigest())
 
@@ -281,7 +281,7 @@ def perform_packed(packed: PackedSetting, path: Sequence[str], task: Task) -> Ta
 
 
 def perform(setting: Setting, task: Task) -> TaskResult:
-    """The task's value, or the traceback of the error that it stopped with."""
+    """Return the task's value, or the traceback of the error that the task stopped with."""
     start = time.monotonic()
     try:
         value, error = setting.perform(task), ""

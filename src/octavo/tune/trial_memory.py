@@ -59,7 +59,7 @@ class TrialMemory:
     def ask(
         self, assignments: Sequence[Assignment]
     ) -> Generator[Sequence[Candidate], Sequence[Trial], list[Trial | None]]:
-        """The trial of each, known or yielded now, all new ones as one batch.
+        """Return the trial of each assignment, known or yielded now, all new ones as one batch.
 
         None for what is beyond the limit, and for what would be the float model.
         """
@@ -87,7 +87,7 @@ class TrialMemory:
         return trial is not None and trial.meets
 
     def proxy(self, assignment: Assignment) -> float:
-        """The output's error: one run of the model, no evaluation. Infinite where it is NaN."""
+        """Return the output's error, from one run and no evaluation; infinite where that is NaN."""
         key = self.key(assignment)
         if key not in self._proxies:
             space = self.context.space

@@ -26,7 +26,7 @@ Row = list[float]  # a ratio, and the bounds of its interval
 
 
 def fewest_seconds(models: int, call: float, opening: float = 0.0) -> float:
-    """What comparing so many models takes at least, if all are like this one."""
+    """Return the least seconds that comparing so many models takes, if all are like this one."""
     return models * (OPENINGS * opening + CALLS * call)
 
 
@@ -89,13 +89,13 @@ class Turns:
         return fewest_seconds(1, self.clock.wall() - start - opening, opening)
 
     def _wanted(self) -> list[int]:
-        """The variants that there is time for, if making them takes none."""
+        """List the variants that there is time for, if making them takes none."""
         others = len(self.makers) - 1
         room = int(min(others, (self._end - self.clock.wall()) / max(self._each, 1e-9) - 1))
         return list(range(1, room + 1)) if room >= min(2, others) else []
 
     def _compare_some(self, left: list[int], all_models: int) -> list[int]:
-        """Makes and compares the first of `left`, as many as may be held; gives the others.
+        """Make and compare the first of `left`, as many as may be held; return the others.
 
         None are left where the end is near.
         """
@@ -135,7 +135,7 @@ class Turns:
             built.run(feed)
 
     def _time(self, places: Sequence[int], seconds: float, share: float) -> None:
-        """Compares some models within this `share` of the time that is left; more if need be."""
+        """Compare some models within this `share` of the time that is left; more if need be."""
         left = self._end - self.clock.wall()
         limit = min(left, max(left * share, self._each * len(places))) / len(self.feeds)
         found = []
@@ -169,7 +169,7 @@ class Turns:
 
 
 def quotient(b: Row, a: Row) -> Row:
-    """The ratio of two ratios that were measured apart: their errors add up as squares do."""
+    """Return the ratio of two ratios measured apart: their errors add up as squares do."""
     middle_b, low_b, high_b = map(_log, b)
     middle_a, low_a, high_a = map(_log, a)
     middle = middle_b - middle_a

@@ -27,7 +27,7 @@ class Activation(Enum):
 
     @classmethod
     def parse(cls, name: str | Activation) -> Activation:
-        """The activation called `name`; ValueError lists the known ones."""
+        """Return the activation called `name`; ValueError lists the known ones."""
         try:
             return cls(name)
         except ValueError:

@@ -91,7 +91,7 @@ def output_rows(out: Any, name: str, shape: tuple[int, ...], dtype: FloatType | 
 
 
 def new_like(x: Any, shape: tuple[int, ...], dtype: FloatType) -> Any:
-    """New memory for an output of `x`'s kind: a tensor for a tensor, else an array."""
+    """Allocate an output of `x`'s kind: a tensor for a tensor, else an array."""
     if is_tensor(x):
         return x.new_empty(shape)
     return np.empty(shape, x.dtype if isinstance(x, np.ndarray) else _NUMPY_TYPES[dtype])
@@ -120,9 +120,10 @@ def output_apart(out: Any, name: str, shape: tuple[int, ...], x: Rows) -> Rows:
 
 
 def residual_rows(residual: Any, shape: tuple[int, ...], to: Rows) -> Rows:
-    """What is added to the rows `to`, as rows of their kind; address 0 where there is none.
+    """Return the residual as rows of the kind of `to`; address 0 where there is none.
 
-    It may be all of their memory, but no part of it. Raises TypeError or ValueError.
+    The residual may be all of the memory of `to`, but no part of it. Raises TypeError or
+    ValueError.
     """
     if residual is None:
         return to._replace(address=0, stride=0)

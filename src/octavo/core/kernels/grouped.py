@@ -80,7 +80,7 @@ class GroupedWeight:
         return int(self.q.shape[1])
 
     def pack(self, into: Bytes | None = None) -> Bytes:
-        """What kernels read, in `into` or new aligned memory; `channel_scale` is not in it."""
+        """Pack what kernels read into `into` or new aligned memory, but for `channel_scale`."""
         size = packed_bytes(self.n, self.k, self.format)
         packed = weight_memory(size) if into is None else into
         expect_array(packed, "into", np.uint8, (size,))
@@ -93,7 +93,7 @@ class GroupedWeight:
     def unpack(
         cls, packed: Bytes, n: int, k: int, channel_scale: Float32, weight_format: WeightFormat
     ) -> GroupedWeight:
-        """The inverse of `pack`; `packed` may have any alignment."""
+        """Build the weight from what `pack` made; `packed` may have any alignment."""
         expect_array(packed, "packed", np.uint8, (packed_bytes(n, k, weight_format),))
         groups = weight_format.groups(k)
         q, scale = np.empty((n, k), np.uint8), np.empty((n, groups), np.float16)
@@ -104,7 +104,7 @@ class GroupedWeight:
         return cls(q, scale, zero, channel_scale, weight_format, minimum)
 
     def dequantize(self) -> Float32:
-        """The weight, float32 [n, k]."""
+        """Return the weight, float32 [n, k]."""
         zero: Any = 2 ** (self.format.bits - 1)
         if self.minimum is not None:
             zero = 0

@@ -22,7 +22,7 @@ def isas() -> tuple[str, ...]:
 
 
 def isa() -> str:
-    """The kernel table in use: OCTAVO_ISA's, else the fastest.
+    """Return the kernel table in use: OCTAVO_ISA's, else the fastest.
 
     Raises ValueError, which lists what there is, where OCTAVO_ISA names another.
     """
@@ -30,7 +30,7 @@ def isa() -> str:
 
 
 def use_isa(name: str) -> None:
-    """Uses the table `name` from here on, in all threads; every table gives the same bits.
+    """Use the table `name` from here on, in all threads; every table gives the same bits.
 
     Raises ValueError, which lists what there is, for a name that is not in `isas()`.
     """

@@ -51,7 +51,7 @@ class WeightFormat(Enum):
 
     @classmethod
     def grouped(cls, bits: int, group: int, affine: bool = False) -> WeightFormat:
-        """The format of groups of `group` inputs; ValueError where there is none such."""
+        """Return the format of groups of `group` inputs; ValueError where there is none such."""
         return cls.parse(f"int{bits}-{group}" + ("-affine" if affine else ""))
 
     @property
@@ -81,7 +81,7 @@ class WeightFormat(Enum):
 
     @classmethod
     def parse(cls, text: str) -> WeightFormat:
-        """The format called `text`; ValueError names the known ones."""
+        """Return the format called `text`; ValueError names the known ones."""
         try:
             return cls(text)
         except ValueError:
@@ -126,7 +126,7 @@ class PackedWeight:
         checked_group(self.group, self.format)
 
     def unpack(self) -> Int8:
-        """The integers, int8 [n, k], of a weight with one scale for each output."""
+        """Return the integers, int8 [n, k], of a weight with one scale for each output."""
         if self.format.group:
             raise ValueError(f"format: {self.format.value} is in groups; GroupedWeight.unpack it")
         return unpack(self.packed, self.n, self.k)
@@ -140,14 +140,14 @@ def packed_bytes(n: int, k: int, weight_format: WeightFormat = WeightFormat.INT8
 
 
 def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
-    """New memory, uint8 [nbytes], beginning at a multiple of `alignment`; not initialized."""
+    """Allocate uint8 [nbytes], beginning at a multiple of `alignment`; not initialized."""
     room = np.empty(nbytes + alignment, np.uint8)
     first = -room.ctypes.data % alignment
     return room[first : first + nbytes]
 
 
 def pack(q: Any) -> Bytes:
-    """The packed form of int8 `q` [N, K] in new aligned memory.
+    """Pack int8 `q` [N, K] into new aligned memory.
 
     Raises TypeError for another dtype, ValueError for another rank.
     """
@@ -161,7 +161,7 @@ def pack(q: Any) -> Bytes:
 
 
 def unpack(packed: Bytes, n: int, k: int) -> Int8:
-    """The int8 [n, k] that `packed` (any alignment) holds.
+    """Return the int8 [n, k] that `packed` (any alignment) holds.
 
     Raises TypeError for another dtype than uint8, ValueError for another size.
     """
@@ -189,7 +189,7 @@ def checked_group(group: int, weight_format: WeightFormat = WeightFormat.INT8) -
 def expect_array(
     array: npt.NDArray[Any], name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]
 ) -> None:
-    """Raises TypeError or ValueError, which names it, where it is no such contiguous array."""
+    """Raise TypeError or ValueError, with `name`, for another dtype or shape, or for gaps."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         found = getattr(array, "dtype", type(array).__name__)
         raise TypeError(f"{name}: needs a NumPy array of {np.dtype(dtype)}, not {found}")
@@ -200,7 +200,7 @@ def expect_array(
 
 
 def expect_packed(packed: npt.NDArray[Any], dtype: npt.DTypeLike, size: int) -> None:
-    """Raises TypeError or ValueError where `packed` is no aligned array [size] of `dtype`."""
+    """Raise TypeError or ValueError where `packed` is no aligned array [size] of `dtype`."""
     expect_array(packed, "packed", dtype, (size,))
     past = packed.ctypes.data % ALIGNMENT if size else 0
     if past:

@@ -84,9 +84,9 @@ def quantize_packed(
     axis: int | None,
     ranges: tuple[Float32, Float32] | None = None,
 ) -> QuantizedWeight:
-    """What `quantize_weight` makes of float32 `w` [n, k], `q` as `pack` makes it, in one go.
+    """Quantize float32 `w` [n, k] as `quantize_weight` and pack `q` as `pack` does, in one go.
 
-    `grid` is one of int8, `axis` 0 or None. Raises what they raise.
+    `grid` is one of int8, `axis` 0 or None. Raises what both raise.
     """
     values, cube = _checked(w, axis, "quantize_packed")
     if values.ndim != 2 or axis not in (0, None) or grid.dtype != np.int8:
@@ -104,7 +104,7 @@ def quantize_packed(
 
 
 def _checked(w: Any, axis: int | None, caller: str) -> tuple[Float32, Float32]:
-    """The weight, and a view of it around its channel axis, [outer, channels, inner]."""
+    """Return the weight, and a view of it around its channel axis, [outer, channels, inner]."""
     found = array_or_tensor(w, "w")
     if str(found.dtype).removeprefix("torch.") != "float32":
         raise ValueError(f"{caller} takes float32, not {found.dtype}; convert it first")

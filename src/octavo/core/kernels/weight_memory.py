@@ -67,5 +67,5 @@ _regions = _Regions()
 
 # docs/notes/processors.md: "Weights lie in large pages"
 def weight_memory(nbytes: int) -> npt.NDArray[np.uint8]:
-    """New memory for a packed weight, uint8 [nbytes], 64-byte aligned; not initialized."""
+    """Allocate memory for a packed weight, uint8 [nbytes], 64-byte aligned; not initialized."""
     return _regions.take(nbytes) if nbytes >= _LEAST else _aligned(nbytes, _ALIGNMENT)

@@ -107,7 +107,7 @@ class OperandReader:
     def _before(
         self, node: ir.Node, order: tuple[int, ...] | None
     ) -> tuple[ir.Value | None, tuple[int, ...] | None, float] | None:
-        """What `node` makes its result of, the order in which that is used, and a factor."""
+        """Return the value that `node` only moves or scales, its order of axes, and the factor."""
         if passes(node, self._constants) and is_float32(node.inputs[0], self._constants):
             return node.inputs[0], order, 1.0
         scaled = self.unscaled(node)
@@ -124,7 +124,7 @@ class OperandReader:
         return None
 
     def unscaled(self, node: ir.Node) -> tuple[ir.Value | None, float] | None:
-        """What `node` multiplies or divides by a number, and the factor."""
+        """Return the value that `node` multiplies or divides by a number, and the factor."""
         if is_standard(node, "Mul"):
             for i in (1, 0):
                 factor = self._number(node.inputs[i])
@@ -137,7 +137,7 @@ class OperandReader:
         return None
 
     def _as_rows(self, found: Operand) -> Operand:
-        """What `found` was before its heads were parted, if that is a layer's result."""
+        """Undo the parting of heads in `found`, if the rows before are a layer's result."""
         node = found.value.producer()
         if node is None or not is_standard(node, "Reshape"):
             return found
@@ -168,7 +168,7 @@ class OperandReader:
 
 
 def _unswapped(order: tuple[int, ...] | None, swapped: bool) -> tuple[int, ...] | None:
-    """The order in which [..., L, D] is used; None where that is not known."""
+    """Return `order` as that of [..., L, D], with a swap undone; None where it is not known."""
     if not swapped:
         return FOUR if order is None else order
     if order is None or len(order) < 2:  # a vector has no axes to swap

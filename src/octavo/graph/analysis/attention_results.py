@@ -106,7 +106,7 @@ class ResultReader:
             value = node.outputs[0]
 
     def _guard(self, value: ir.Value) -> ir.Value | None:
-        """What Where(IsNaN(value), 0, value) gives."""
+        """Return the result of Where(IsNaN(value), 0, value), if that reads `value`; else None."""
         uses = list(value.uses())
         if len(uses) != 2 or value.is_graph_output():
             return None
@@ -119,7 +119,7 @@ class ResultReader:
         return where.outputs[0]
 
     def _zeroed(self, node: ir.Node, index: int) -> Condition | None:
-        """The condition of Where(condition, weights, 0), or the other way round."""
+        """Return the condition of Where(condition, weights, 0), or the other way round."""
         if not is_standard(node, "Where") or index == 0 or node.inputs[0] is None:
             return None
         zero = self._number(node.inputs[3 - index]) == 0
@@ -165,7 +165,7 @@ class ResultReader:
         return all(known) or (known.count(False) == 1 and shape[known.index(False)] == -1)
 
     def _rows(self, reshape: ir.Node, made: ResultSizes) -> tuple[int, ...] | None:
-        """What a Reshape of [B, S, H, E] to three axes asks for, as the operator has it."""
+        """Return the three sizes a Reshape of [B, S, H, E] asks for, as Attention holds them."""
         shape = sizes(reshape.inputs[1], self._constants, self._ranks)
         if shape is None or len(shape) != 3 or list(shape).count(-1) > 1:
             return None
@@ -261,7 +261,7 @@ def _listed(
 
 
 def only_step(value: ir.Value, op_type: str) -> ir.Node | None:
-    """The one node beside Shapes that reads `value`, if it is an `op_type`."""
+    """Return the only reader of `value` besides Shapes, if it is an `op_type`; else None."""
     read = reader_beside_sizes(value)
     if read is None or read[1] != 0:
         return None

@@ -209,7 +209,7 @@ class ScoreReader:
         raise NotTakenError(Why.BETWEEN, "Where")
 
     def _chosen(self, added: ir.Value) -> tuple[ir.Value, Condition] | None:
-        """What Where(condition, bias, fill) adds, where `fill` is as good as in a score's place."""
+        """Return bias and condition of Where(condition, bias, fill) if `fill` absorbs scores."""
         node = added.producer()
         if node is None or not is_standard(node, "Where"):
             return None
@@ -221,7 +221,7 @@ class ScoreReader:
         return None
 
     def _either(self, node: ir.Node, inputs: tuple[int, int]) -> tuple[Scores, int]:
-        """The first of two inputs that is scores, and which it is."""
+        """Return the first of two inputs that is scores, and its index."""
         first: NotTakenError | None = None
         for i in inputs:
             try:
@@ -234,7 +234,7 @@ class ScoreReader:
 
 
 def reader_beside_sizes(value: ir.Value) -> tuple[ir.Node, int, list[ir.Node]] | None:
-    """The one node that reads `value`, and where, and the nodes Shape beside it; else None."""
+    """Return the only reader of `value` besides Shapes, its input, and the Shapes; else None."""
     uses = list(value.uses())
     shapes = [use.node for use in uses if is_standard(use.node, "Shape")]
     rest = [use for use in uses if not is_standard(use.node, "Shape")]

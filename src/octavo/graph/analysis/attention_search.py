@@ -70,7 +70,7 @@ class Refused:
 
 
 def heads_of(q: Operand, k: Operand, v: Operand) -> int:
-    """The heads of Q, if they are known of anything; else 0."""
+    """Return the number of heads of Q, as Q, K or V tell it; 0 where none does."""
     return q.heads or k.heads * k.groups or v.heads * v.groups
 
 
@@ -90,10 +90,9 @@ class AttentionSearch:
         self._joined = JoinedHeads(constants, ranks, self._operands)
 
     def __call__(self, graph: ir.Graph) -> Iterator[SpelledAttention | Refused]:
-        """What `graph` holds of them, in its order.
+        """Yield the attentions of `graph`, found or refused, in node order.
 
-        Each is looked for when it is asked for: one that was replaced before may have made what it
-        reads.
+        Each is looked for when it is asked for: replacing one may create the inputs of the next.
         """
         for node in [n for n in graph if is_standard(n, "Softmax")]:
             if not self._is_between_products(node):
@@ -145,7 +144,7 @@ class AttentionSearch:
     def _parted(
         self, scores: Scores, weights: Weights, swapped: bool
     ) -> tuple[Operand, Operand, Operand, ir.Node]:
-        """Queries, keys and values whose batch and heads are one axis, and what parts the result.
+        """Return queries, keys and values of joined batch and heads, and the result's Reshape.
 
         Raises NotTakenError.
         """
@@ -168,7 +167,7 @@ class AttentionSearch:
     def placed(
         self, a: ir.Value | None, b: ir.Value | None, values: ir.Value | None, *, swapped: bool
     ) -> tuple[Operand, Operand, Operand]:
-        """Queries [..., S, D], keys [..., T, D] (or `swapped`) and values as they lie.
+        """Return queries [..., S, D], keys [..., T, D] (or `swapped`) and values as they lie.
 
         Raises NotTakenError.
         """

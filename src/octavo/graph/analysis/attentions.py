@@ -53,10 +53,10 @@ class FoundAttention:
 def attentions_of(
     graph: ir.Graph, constants: ConstantLookup, opset: int, ranks: Ranks | None
 ) -> Iterator[FoundAttention]:
-    """What `graph` holds of them, in its order. Each is looked for when it is asked for: one that
-    was replaced before may have made what it reads.
+    """Yield the attentions of `graph` lazily, in node order.
 
-    With `ranks` the layers that give Q, K and V may be float: a MatMul, and an Add behind it.
+    Replacing one may create the inputs of the next. With `ranks` the layers that give Q, K and V
+    may be float: a MatMul, and an Add behind it.
     """
     for node in [n for n in graph if is_standard(n, "Softmax")]:
         found = _Match(node, constants, opset, ranks).find()
@@ -76,7 +76,7 @@ class _Match:
         self.flattens = opset < LAST_AXIS_BY_DEFAULT
 
     def find(self) -> FoundAttention | None:
-        """The attention around it, if it is one."""
+        """Return the attention around the Softmax, if there is one; else None."""
         axis = self.softmax.attributes.get("axis")
         if self.flattens if axis is None else axis.as_int() not in (-1, 3):
             return None
@@ -184,7 +184,7 @@ class _Match:
         return float(np.asarray(tensor.numpy()).reshape(-1)[0])
 
     def _reader(self, value: ir.Value, op_type: str, index: int) -> ir.Node | None:
-        """The one reader of `value`, if it is an `op_type` that reads it at `index`."""
+        """Return the only reader of `value`, if it is an `op_type` with `value` at `index`."""
         reader = only_reader(value)
         if reader is None or reader[1] != index or not is_standard(reader[0], op_type):
             return None

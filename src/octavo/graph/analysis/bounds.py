@@ -77,7 +77,7 @@ class ValueBounds:
         self._known: dict[ir.Value, Bounds] = {}
 
     def __call__(self, value: ir.Value | None) -> Bounds:
-        """The bounds of `value`; ANY where nothing is known."""
+        """Return the bounds of `value`; ANY where nothing is known."""
         return ANY if value is None else self._of(value, MAX_DEPTH)
 
     def _of(self, value: ir.Value, depth: int) -> Bounds:
@@ -195,7 +195,7 @@ def _relu(node: ir.Node, x: list[Bounds]) -> Bounds:
 
 
 def _clip(node: ir.Node, x: list[Bounds]) -> Bounds:
-    """The ends are inputs since opset 11, attributes before. Crossed, the upper one counts."""
+    """Bound Clip, with ends as inputs (since opset 11) or attributes; crossed, the upper counts."""
     least, most = _attribute(node, "min", -math.inf), _attribute(node, "max", math.inf)
     ends = Bounds(least, least), Bounds(most, most)
     given = [v is not None for v in node.inputs]

@@ -27,7 +27,7 @@ class SizeOf:
 
 
 def stated_rank(value: ir.Value) -> int | None:
-    """The number of axes that the model states for `value`, if it does."""
+    """Return the number of axes that the model states for `value`, or None."""
     return None if value.shape is None else len(value.shape)
 
 
@@ -37,7 +37,7 @@ def sizes(
     rank_of: Callable[[ir.Value], int | None] = stated_rank,
     nested: int = MOST_NESTED,
 ) -> list[int | SizeOf] | None:
-    """The elements of a vector: numbers, and sizes of other values; None for anything else.
+    """Return a vector's elements: numbers, and sizes of other values; None for anything else.
 
     Known are constants, Concat, and what Shape, Slice and Gather take from a shape. `rank_of` tells
     the number of axes of a value.
@@ -122,7 +122,7 @@ def _slice_of_shape(node: ir.Node) -> SizeOf | None:
 def _sliced(
     node: ir.Node, constants: ConstantLookup, rank_of: Callable[[ir.Value], int | None]
 ) -> list[int | SizeOf] | None:
-    """What a Slice with constant ends takes from a shape; the axes are numbered from the first."""
+    """Return what a Slice with constant ends takes from a shape, axes numbered from the first."""
     axes = _axes(node.inputs[0], constants, rank_of)
     ends = [_one_number(constants.tensor(v)) for v in node.inputs[1:]]
     if axes is None or len(ends) < 2 or ends[2:] not in ([], [0], [0, 1]):
@@ -137,7 +137,7 @@ def _axes(
     constants: ConstantLookup,
     rank_of: Callable[[ir.Value], int | None],
 ) -> list[SizeOf] | None:
-    """The sizes of all axes of a value, or of those that a Gather takes."""
+    """Return the sizes of all axes of a value, or of those that a Gather takes; else None."""
     node = None if vector is None else vector.producer()
     if node is not None and node.op_type == "Gather":
         return _reordered(node, constants)
@@ -152,7 +152,7 @@ def _axes(
 
 
 def _reordered(node: ir.Node, constants: ConstantLookup) -> list[SizeOf] | None:
-    """What Gather takes from Shape by a vector, as ONNX Runtime writes the shape of a Transpose."""
+    """Return Gather(Shape, vector), as ONNX Runtime writes a Transpose's shape; else None."""
     if node.op_type != "Gather" or node.domain not in STANDARD:
         return None
     source, indices = _shape_node(node.inputs[0]), constants.tensor(node.inputs[1])
@@ -181,7 +181,7 @@ def _gathered(node: ir.Node, constants: ConstantLookup) -> SizeOf | None:
 
 
 def _start(shape: ir.Node) -> int:
-    """The first axis that a node Shape tells of."""
+    """Return the first axis that a Shape node tells of."""
     given = shape.attributes.get("start")
     return 0 if given is None else given.as_int()
 

@@ -11,7 +11,7 @@ class ConstantLookup(Protocol):
     """Which values of a model are constant."""
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
-        """The stored tensor behind an initializer or Constant node, else None."""
+        """Return the stored tensor behind an initializer or Constant node, else None."""
 
     def is_constant(self, value: ir.Value | None) -> bool:
         """Whether `value` is stored, or follows from stored values alone."""
@@ -21,7 +21,7 @@ class Stored:
     """Constants that are stored as they are: initializers and Constant nodes."""
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
-        """The stored tensor behind an initializer or Constant node, else None."""
+        """Return the stored tensor behind an initializer or Constant node, else None."""
         if value is None:
             return None
         if value.is_initializer():
@@ -43,7 +43,7 @@ class Fixed:
         self._constants = constants
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
-        """The stored tensor behind an initializer or Constant node, else None."""
+        """Return the stored tensor behind an initializer or Constant node, else None."""
         if value is None or value.is_graph_input():
             return None
         return self._constants.tensor(value)

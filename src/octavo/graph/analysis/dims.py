@@ -89,7 +89,7 @@ class Dims:
                         self._found[value] = self._called(value, dims) if strictly else dims
 
     def _of_input(self, value: ir.Value, shape: ir.Shape) -> tuple[Dim, ...]:
-        """A size that has no name, or one that is not to be trusted, is called by its place."""
+        """Return an input's sizes, naming those without a trusted name by their place."""
         told = [known_size(size) for size in shape]
         if self._strictly:
             told = [size if isinstance(size, int) else None for size in told]
@@ -106,7 +106,7 @@ class Dims:
         return tuple(n if size is None else size for n, size in zip(names, dims, strict=True))
 
     def __call__(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
-        """The sizes of `value`; None where not even their number is known."""
+        """Return the sizes of `value`; None where not even their number is known."""
         if value is None:
             return None
         found = self._found.get(value)
@@ -116,7 +116,7 @@ class Dims:
         return found
 
     def elements(self, value: ir.Value | None, steps: int = MOST_STEPS) -> list[Dim] | None:
-        """The elements of a vector (or one number) that says how large something is.
+        """Return the elements of a vector (or one number) that says how large something is.
 
         -1 and 0 stand as they are.
         """
@@ -204,11 +204,11 @@ class Dims:
         return self._ways[op](node) if op in self._ways else None
 
     def expanded_to(self, expand: ir.Node) -> tuple[Dim, ...] | None:
-        """The sizes that an Expand asks for."""
+        """Return the sizes that an Expand asks for."""
         return self.asked_for(expand.inputs[1])
 
     def asked_for(self, shape: ir.Value | None) -> tuple[Dim, ...] | None:
-        """The sizes that `shape` lists; an empty one lists those of a single number."""
+        """Return the sizes that `shape` lists; an empty one lists those of a single number."""
         sizes_there = self.elements(shape)
         if sizes_there is None:
             return None
@@ -216,7 +216,7 @@ class Dims:
         return None if open_ones else tuple(sizes_there)
 
     def axes(self, unsqueeze: ir.Node, rank: int) -> list[int] | None:
-        """The axes that it adds to a value of `rank`, as they are counted behind it."""
+        """Return the axes that `unsqueeze` adds to a value of `rank`, counted in the result."""
         given = self._integers(unsqueeze, "axes")
         axes = None if given is None else {i % (rank + len(given)) for i in given}
         if axes is None or given is None or len(axes) < len(given):  # twice the same is an error
@@ -224,7 +224,7 @@ class Dims:
         return sorted(axes)
 
     def _integers(self, node: ir.Node, name: str) -> Sequence[int] | None:
-        """What older opsets have as the attribute `name`, newer ones as a constant input."""
+        """Read the integers of attribute `name` (older opsets) or of a constant input (newer)."""
         given = node.attributes.get(name)
         if given is not None:
             return given.as_ints()
@@ -309,7 +309,7 @@ class Dims:
         return tuple(None if size == -1 else size for size in target)
 
     def _unless_0(self, size: Dim, dims: tuple[Dim, ...] | None, axis: int) -> Dim:
-        """What a Reshape of `dims` to `size` there gives, which copies the size for a 0."""
+        """Return the size of `axis` after a Reshape of `dims` to `size`, where 0 copies it."""
         if isinstance(size, int):
             return dims[axis] if size == 0 and dims else size
         if not self._strictly or size is None or (dims is not None and axis >= len(dims)):
@@ -321,7 +321,7 @@ class Dims:
         return size if set(_parts_of(size)) <= set(_parts_of(other)) else None
 
     def _sliced(self, node: ir.Node) -> tuple[Dim, ...] | None:
-        """The first elements of a constant along one axis, a named number of them."""
+        """Return the sizes of a constant cut to a named number of first elements on one axis."""
         dims, rest = self(node.inputs[0]), node.inputs[1:]
         if dims is None or self._constants.tensor(node.inputs[0]) is None or len(rest) < 3:
             return None
@@ -338,7 +338,7 @@ class Dims:
 
 
 def filled_with(constant_of_shape: ir.Node) -> int | float | bool:
-    """The number that a ConstantOfShape repeats."""
+    """Return the number that a ConstantOfShape repeats."""
     given = constant_of_shape.attributes.get("value")
     number: int | float | bool = 0.0 if given is None else given.as_tensor().numpy().item()
     return number
@@ -351,7 +351,7 @@ def with_ones(dims: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
 
 
 def broadcast(of: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, ...] | None:
-    """The sizes of what is computed of several values, in every run that does not fail."""
+    """Return the sizes that values broadcast to, in every run that does not fail."""
     known = [dims for dims in of if dims is not None]
     if len(known) < len(of) or not known:
         return None

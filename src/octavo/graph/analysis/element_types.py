@@ -30,7 +30,7 @@ TESTS = frozenset(
 
 
 def element_type(value: ir.Value | None, constants: ConstantLookup) -> ir.DataType | None:
-    """The type of `value`; None where nobody knows."""
+    """Return the element type of `value`; None where it is not known."""
     stack = [value]
     for _ in range(MOST_STEPS):
         if not stack:

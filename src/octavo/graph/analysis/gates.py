@@ -34,7 +34,7 @@ def is_gated(node: ir.Node, constants: ConstantLookup) -> bool:
 
 
 def _factors(node: ir.Node, constants: ConstantLookup) -> list[ir.Value]:
-    """The non-constant factors of a product, through nested Mul and Div by constants."""
+    """Return the non-constant factors of a product, through nested Mul and Div by constants."""
     found, stack, seen = [], list(node.inputs), 0
     while stack and seen < MAX_NODES:
         value = stack.pop()
@@ -57,7 +57,7 @@ def _factors(node: ir.Node, constants: ConstantLookup) -> list[ir.Value]:
 
 
 def _gate_argument(value: ir.Value, constants: ConstantLookup) -> ir.Value | None:
-    """The argument of a gate such as `sigmoid(.)`, `1 + erf(.)` or `1 + tanh(.)`, else None."""
+    """Return the argument of a gate, as `sigmoid(.)`, `1 + erf(.)` or `1 + tanh(.)`, else None."""
     node = value.producer()
     if node is None:
         return None
@@ -85,7 +85,7 @@ def _softplus_argument(value: ir.Value | None) -> ir.Value | None:
 
 
 def _sources(argument: ir.Value, constants: ConstantLookup) -> set[int]:
-    """What an argument is computed from, through steps with constants."""
+    """Return the ids of values an argument is computed from, through steps with constants."""
     found: set[int] = set()
     stack, seen = [argument], 0
     while stack and seen < MAX_NODES:

@@ -72,7 +72,7 @@ class HeadSplits:
         return leaves_rows(shape[:2], source, self._weights, zero_is_size=zero_is_size)
 
     def swapped(self, node: ir.Node) -> ir.Value | None:
-        """The value [B, H, T, D] that `node` makes [B, H, D, T] of by way of [B*H, T, D].
+        """Return the [B, H, T, D] that `node` makes [B, H, D, T] of by way of [B*H, T, D].
 
         So does PyTorch's exporter: Reshape, Transpose, Reshape.
         """
@@ -101,7 +101,7 @@ def is_standard(node: ir.Node | None, op_type: str) -> bool:
 
 
 def perm_of(node: ir.Node) -> tuple[int, ...]:
-    """The order of axes of a Transpose; empty where it is not stated."""
+    """Return the order of axes of a Transpose; empty where it is not stated."""
     perm = node.attributes.get("perm")
     return () if perm is None else tuple(perm.as_ints())
 
@@ -118,7 +118,7 @@ def _are_sizes(found: Sequence[int | SizeOf], value: ir.Value, axes: Sequence[in
 
 
 def _width(value: ir.Value, weights: ConstantLookup | None) -> int | None:
-    """The last dimension of what a linear layer gives, if that is float32.
+    """Return the last dimension of what a linear layer gives, if that is float32.
 
     With `weights` the layer may be a MatMul, and an Add behind it.
     """

@@ -47,7 +47,7 @@ ONE = Along(1, None)
 
 
 def indices(value: ir.Value | None, dims: Dims, steps: int = MOST_STEPS) -> list[Along] | None:
-    """The axes of `value`, where it is such a sum."""
+    """Return the axes of `value`, where it is a sum of steps along axes; else None."""
     node = None if value is None else value.producer()
     if node is None or node.domain not in STANDARD or not steps:
         return None

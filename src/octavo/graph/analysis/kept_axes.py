@@ -93,13 +93,13 @@ def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: ConstantLookup | No
 
 
 def known_size(size: int | ir.SymbolicDim) -> int | str | None:
-    """A size as the model states it: a number, or a name. -1, "" and the like say nothing."""
+    """Return a size as stated, a number or a name; None for -1, "" and the like."""
     found = size if isinstance(size, int) else size.value
     return None if found in NO_NAMES or (isinstance(found, int) and found < 0) else found
 
 
 def _dim(value: ir.Value, axis: int) -> int | str | None:
-    """A size, or its name; None where nobody knows."""
+    """Return the size of an axis, or its name; None where neither is known."""
     if value.shape is None or len(value.shape) <= axis:
         return None
     return known_size(value.shape[axis])

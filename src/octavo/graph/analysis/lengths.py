@@ -26,7 +26,7 @@ _NO_NUMBERS = frozenset("Shape Size ArgMax ArgMin NonZero TopK".split())
 
 
 def before_lengths(model: ir.Model) -> frozenset[ir.Value]:
-    """The values from which rounded numbers are computed that a shape is made of."""
+    """Return the values from which rounded numbers that make up a shape are computed."""
     callers = Callers(model)
     stack = [
         (value, node.op_type == "Resize" and value is node.inputs[2])  # scales are rounded there

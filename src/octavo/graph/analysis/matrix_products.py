@@ -28,7 +28,7 @@ class MatrixProduct:
 
 
 def product_of(node: ir.Node) -> MatrixProduct | None:
-    """What `node` multiplies, if it is such a product."""
+    """Return the matrix product that `node` computes; None for another node."""
     if is_standard(node, "MatMul"):
         return MatrixProduct()
     if is_standard(node, "Einsum"):

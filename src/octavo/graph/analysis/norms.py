@@ -88,7 +88,7 @@ class _Spelt:
         self._rank: int | None = None
 
     def find(self) -> FoundNorm | None:
-        """The largest region that is one; None where there is none."""
+        """Return the largest region that is a normalization; None where there is none."""
         start = self._reduction.inputs[0]
         if start is None:
             return None
@@ -155,7 +155,7 @@ class _Spelt:
     def _next(
         self, root: ir.Value, known: dict[ir.Value, Float64], region: set[ir.Node]
     ) -> tuple[ir.Node, Float64] | None:
-        """A node that reads a value of the region, beside it and `root` only constants."""
+        """Return a node that reads the region, `root` and constants alone, and its values."""
         for value in known:
             for use in () if value is root else value.uses():
                 if use.node in region or use.node.graph is not self._reduction.graph:
@@ -189,7 +189,7 @@ class _Spelt:
                 return None
 
     def _row(self, value: ir.Value, steps: int = MOST_STEPS) -> Float64 | None:
-        """A constant that is the same for all rows, [] or [N]; remembers single numbers."""
+        """Return a constant that is the same for all rows, [] or [N]; remember single numbers."""
         tensor = self._constants.tensor(value)
         if tensor is None:
             node = value.producer()

@@ -40,7 +40,7 @@ class Numbers:
         self._constants, self._ranks, self._splits = constants, ranks, splits
 
     def __call__(self, value: ir.Value | None, steps: int = MOST_STEPS) -> float | None:
-        """The number that every element of `value` is, in every run; None where none is known."""
+        """Return the number that all elements of `value` are in every run, or None if unknown."""
         try:
             return self._number(value, steps)
         except (ArithmeticError, ValueError):
@@ -67,7 +67,7 @@ class Numbers:
         return self._size(value)
 
     def _size(self, value: ir.Value | None) -> float | None:
-        """A size that is stated, or that a Reshape makes."""
+        """Return a size that is stated, or that a Reshape makes; None for another value."""
         found = sizes(value, self._constants, self._ranks)
         if found is None or len(found) != 1:
             return None
@@ -75,7 +75,7 @@ class Numbers:
         return None if size is None or size < 0 else float(size)
 
     def axis(self, size: SizeOf) -> int | None:
-        """The size of that axis, where the model states it."""
+        """Return the number that `size` stands for, where the model states that axis."""
         value, axis = size.value, size.axis
         for _ in range(MOST_STEPS):
             if value.shape is not None and axis < len(value.shape):
@@ -104,7 +104,7 @@ class Numbers:
         return None
 
     def _left(self, reshape: ir.Node, axis: int) -> int | None:
-        """The -1 of a Reshape that parts the heads of a layer's result."""
+        """Return the -1 of a Reshape that parts the heads of a layer's result, as a number."""
         split = self._splits.split(reshape)
         return None if split is None or axis < 2 else (split.heads, split.depth)[axis - 2]
 

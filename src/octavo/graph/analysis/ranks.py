@@ -39,7 +39,7 @@ class Ranks:
                     self._found.update(dict.fromkeys(outputs, rank))
 
     def __call__(self, value: ir.Value | None) -> int | None:
-        """The number of axes of `value`; None where nobody knows."""
+        """Return the number of axes of `value`; None where it is not known."""
         if value is None:
             return None
         if value.shape is not None:

@@ -18,7 +18,7 @@ MOST_STEPS = 4
 def repeated(
     reshape: ir.Node, axis: int, constants: ConstantLookup, ranks: Ranks
 ) -> tuple[ir.Value, int] | None:
-    """What `reshape` repeats along `axis`, each head several times in a row, and how often."""
+    """Return the value whose heads `reshape` repeats in a row along `axis`, and how often."""
     made = _maker(reshape, "Reshape")
     if made is None or made.op_type not in ("Expand", "Tile"):
         return None
@@ -57,7 +57,7 @@ def _axes(unsqueeze: ir.Node, constants: ConstantLookup) -> list[int] | None:
 
 
 def _parts(shape: ir.Value | None, constants: ConstantLookup) -> list[ir.Value | int] | None:
-    """The elements of a shape: numbers, and vectors of one element."""
+    """Return the elements of a shape: numbers, and vectors of one element."""
     for _ in range(MOST_STEPS):
         node = None if shape is None else shape.producer()
         numbers = sizes(shape, constants)

@@ -71,14 +71,14 @@ class StaticSizes:
                 self._learn(node)
 
     def __call__(self, value: ir.Value | None) -> Sizes | None:
-        """The sizes of `value`, None in the places of those that are not known, or not told."""
+        """Return the sizes of `value`, None for each unknown one; None if nothing is known."""
         tensor = self._constants.tensor(value)
         if value is None or tensor is None:
             return None if value is None else self._found.get(value)
         return tuple(int(d) for d in tensor.shape.numpy())
 
     def numbers(self, value: ir.Value | None) -> list[Size] | None:
-        """The elements of a vector (or one number) of whole numbers, as far as they are known."""
+        """Return the elements of a vector (or one number) of whole numbers, as far as known."""
         tensor = self._constants.tensor(value)
         if tensor is None:
             return None if value is None else self._numbers.get(value)
@@ -187,7 +187,7 @@ class StaticSizes:
         return tuple(1 if i in own else size for i, size in enumerate(x))
 
     def _computed(self, node: ir.Node) -> list[Size] | None:
-        """The elements of what `node` makes, where it is a vector of whole numbers."""
+        """Return the elements of what `node` makes, where that is a vector of whole numbers."""
         op, inputs = node.op_type, node.inputs
         if op == "Shape":
             x = self(inputs[0])
@@ -224,7 +224,7 @@ class StaticSizes:
         return None if sizes is None else len(sizes)
 
     def _vector(self, value: ir.Value | None) -> Sequence[Size]:
-        """The elements of a part of a vector; as many unknown ones as it has, where it is known."""
+        """Return the elements of a part of a vector, or a None for each where they are unknown."""
         numbers, sizes = self.numbers(value), self(value)
         if numbers is not None:
             return numbers
@@ -242,7 +242,7 @@ class StaticSizes:
         return x[first : None if end is None else end.as_int()]
 
     def _axes(self, node: ir.Node, name: str, index: int) -> list[int] | None:
-        """What older opsets have as an attribute, newer ones as an input."""
+        """Return the axes from attribute `name` (older opsets) or input `index` (newer ones)."""
         given = node.attributes.get(name)
         if given is not None:
             return list(given.as_ints())
@@ -251,7 +251,7 @@ class StaticSizes:
         return known if found is not None and len(known) == len(found) else None
 
     def _asked(self, shape: ir.Value | None) -> Sizes | None:
-        """The sizes that `shape` lists, which are above -1; at least how many there are."""
+        """Return the sizes that `shape` lists, None for -1; at least how many there are."""
         asked, count = self.numbers(shape), self(shape)
         if asked is not None:
             return tuple(None if size == -1 else size for size in asked)
@@ -308,7 +308,7 @@ class StaticSizes:
 
 
 def broadcast(of: Sequence[Sizes | None]) -> Sizes | None:
-    """The sizes of what is computed of several values."""
+    """Return the sizes that values broadcast to; None where those of one are unknown."""
     known = [sizes for sizes in of if sizes is not None]
     if len(known) < len(of) or not known:
         return None

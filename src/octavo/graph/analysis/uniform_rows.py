@@ -167,12 +167,12 @@ class UniformRows:
         return power is not None and power >= 1 and power == int(power)
 
     def _scalar(self, value: ir.Value | None) -> float | None:
-        """The number in a finite constant of one element."""
+        """Return the number in a finite constant of one element, else None."""
         array = None if value is None else self._finite_constant(value)
         return float(array.ravel()[0]) if array is not None and array.size == 1 else None
 
     def _finite_constant(self, value: ir.Value) -> npt.NDArray[np.float64] | None:
-        """The numbers of a small stored constant without NaN and infinity, else None."""
+        """Return the numbers of a small stored constant without NaN and infinity, else None."""
         tensor = self._constants.tensor(value)
         if tensor is None or tensor.size > MAX_CONSTANT:
             return None

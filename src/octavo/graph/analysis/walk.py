@@ -16,7 +16,7 @@ _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
 
 def opset_of(model: ir.Model) -> int:
-    """The version of the standard operators."""
+    """Return the version of the standard operators that `model` imports."""
     imports = model.opset_imports
     version = imports.get("", imports.get("ai.onnx"))
     if version is None:
@@ -27,14 +27,14 @@ def opset_of(model: ir.Model) -> int:
 
 
 def graphs_of(model: ir.Model) -> list[ir.Graph]:
-    """The main graph and all subgraphs, each before those inside it, in the order of its nodes."""
+    """Return the main graph and all subgraphs, each before those inside it, in node order."""
     found: list[ir.Graph] = []
     _add(model.graph, found)
     return found
 
 
 def bodies_of(node: ir.Node) -> list[ir.Graph]:
-    """The subgraphs that `node` holds itself."""
+    """Return the subgraphs that `node` holds itself."""
     found: list[ir.Graph] = []
     for attribute in node.attributes.data.values():
         kind = attribute.type
@@ -71,7 +71,7 @@ def _in_order(graph: ir.Graph, before: set[ir.Node]) -> bool:
 
 
 def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
-    """The one node that reads `value`, in the same graph, and at which input; else None."""
+    """Return the one node that reads `value`, in the same graph, and its input; else None."""
     uses = list(value.uses())
     if len(uses) != 1 or value.is_graph_output():
         return None

@@ -34,7 +34,7 @@ STEP, LEAST, MOST = 16, 32, 112
 
 # docs/notes/onnxruntime.md: "Zero points save half of the integers"
 def zero_point_for(found: Bounds) -> int:
-    """The zero point of rows of such numbers."""
+    """Return the zero point of rows whose numbers have the bounds `found`."""
     if found.low >= 0.0:
         return 0
     below = found.share

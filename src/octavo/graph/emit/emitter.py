@@ -20,12 +20,12 @@ class NameSet:
         self._taken = Counter(name for name in taken if name)
 
     def free(self, name: str | None) -> None:
-        """Gives a name back: what had it is about to be replaced."""
+        """Give a name back whose holder is about to be replaced."""
         if name:
             self._taken[name] -= 1
 
     def taken(self) -> list[str]:
-        """The names that something has."""
+        """Return the names that are in use."""
         return [name for name, count in self._taken.items() if count > 0]
 
     def new(self, wish: str) -> str:
@@ -86,7 +86,7 @@ class Emitter:
         name: str | None = None,
         **attributes: Any,
     ) -> ir.Value:
-        """A node with one output, called `out` or the next free name like it."""
+        """Add a node with one output, called `out` or the next free name like `out`."""
         return self.op_n(op_type, inputs, outs=(out,), domain=domain, name=name, **attributes)[0]
 
     def op_n(
@@ -99,9 +99,9 @@ class Emitter:
         name: str | None = None,
         **attributes: Any,
     ) -> Sequence[ir.Value]:
-        """A node with several outputs; the name "" leaves one out.
+        """Add a node with several outputs; the name "" leaves one out.
 
-        `name` is its wished node name, by default the first output's.
+        `name` is the wished name of the node, by default made of the first output's.
         """
         outputs = [ir.Value(name=self.names.values.new(o) if o else "") for o in outs]
         node = ir.node(
@@ -118,11 +118,11 @@ class Emitter:
         return outputs
 
     def scalar(self, value: float | int, dtype: Any) -> ir.Value:
-        """A shared rank-0 constant."""
+        """Return a shared rank-0 constant."""
         return self.constant(np.asarray(value, dtype), f"octavo_{np.dtype(dtype).name}_{value:g}")
 
     def vector(self, values: Sequence[int]) -> ir.Value:
-        """A shared int64 vector, for shapes and axes."""
+        """Return a shared int64 vector, for shapes and axes."""
         return self.constant(
             np.asarray(values, np.int64), "octavo_shape_" + "_".join(map(str, values))
         )
@@ -130,7 +130,7 @@ class Emitter:
     def constant(
         self, array: np.ndarray[Any, Any], wish: str, graph: ir.Graph | None = None
     ) -> ir.Value:
-        """An initializer of `graph`, by default the main one; equal small arrays are kept once."""
+        """Add an initializer to `graph`, by default the main one; share equal small arrays."""
         of = None if graph is None or graph is self.model.graph else graph
         key = (array.dtype.name, array.shape, array.tobytes(), of) if array.size <= 64 else None
         kept = self._constants.get(key) if key is not None else None
@@ -145,7 +145,7 @@ class Emitter:
     def initializer(
         self, tensor: ir.TensorProtocol, name: str, graph: ir.Graph | None = None
     ) -> ir.Value:
-        """Registers `tensor` in `graph` (by default the main one) under `name`.
+        """Register `tensor` in `graph` (by default the main one) under `name`.
 
         The name must come from `names.values`.
         """
@@ -159,17 +159,17 @@ class Emitter:
         return value
 
     def cast(self, value: ir.Value, dtype: ir.DataType, out: str) -> ir.Value:
-        """A Cast node to `dtype`."""
+        """Add a Cast node to `dtype`."""
         return self.op("Cast", [value], out=out, to=int(dtype))
 
     def transpose(self, value: ir.Value, perm: Sequence[int], out: str) -> ir.Value:
-        """A Transpose node."""
+        """Add a Transpose node."""
         return self.op("Transpose", [value], out=out, perm=list(perm))
 
     def quantize(
         self, value: ir.Value, scale: ir.Value, zero_point: ir.Value, out: str, **attributes: Any
     ) -> ir.Value:
-        """A QuantizeLinear node.
+        """Add a QuantizeLinear node.
 
         ONNX Runtime 1.23 runs opset 23 but for its QuantizeLinear, and has its own, which is the
         same.
@@ -179,14 +179,14 @@ class Emitter:
         return self.op("QuantizeLinear", inputs, out=out, domain=domain, **attributes)
 
     def reduce_last(self, op_type: str, value: ir.Value, out: str) -> ir.Value:
-        """A reduction along the last axis that keeps it, in the form this opset has."""
+        """Add a reduction along the last axis that keeps it, in the form this opset has."""
         since = 13 if op_type == "ReduceSum" else 18
         if self.opset >= since:
             return self.op(op_type, [value, self.vector([-1])], out=out, keepdims=1)
         return self.op(op_type, [value], out=out, axes=[-1], keepdims=1)
 
     def split(self, value: ir.Value, axis: int, sizes: Sequence[int], outs: Sequence[str]) -> Any:
-        """Splits an axis into `sizes`, in the form this opset has."""
+        """Split an axis into `sizes`, in the form this opset has."""
         if self.opset >= 13:
             return self.op_n("Split", [value, self.vector(sizes)], outs=outs, axis=axis)
         return self.op_n("Split", [value], outs=outs, axis=axis, split=list(sizes))
@@ -198,13 +198,13 @@ class Emitter:
         return self.op("Unsqueeze", [value], out=out, axes=list(axes))
 
     def squeeze_last(self, value: ir.Value, out: str) -> ir.Value:
-        """Drops a last axis of length 1."""
+        """Drop a last axis of length 1."""
         if self.opset >= 13:
             return self.op("Squeeze", [value, self.vector([-1])], out=out)
         return self.op("Squeeze", [value], out=out, axes=[-1])
 
     def flush_before(self, anchor: ir.Node) -> list[ir.Node]:
-        """Inserts what was built before `anchor`, in its graph."""
+        """Insert the nodes built so far before `anchor`, in its graph, and return them."""
         nodes, self._nodes = self._nodes, []
         graph = anchor.graph
         assert graph is not None
@@ -212,9 +212,9 @@ class Emitter:
         return nodes
 
     def flush_first(self) -> None:
-        """Inserts what was built at the start of the main graph, behind what is there already.
+        """Insert the nodes built so far at the main graph's start, behind earlier ones.
 
-        It depends on nothing but constants and what this function inserted before.
+        They depend on nothing but constants and what this function inserted before.
         """
         nodes, self._nodes = self._nodes, []
         graph = self.model.graph
@@ -231,7 +231,7 @@ class Emitter:
 
 
 def _attribute(name: str, value: Any) -> Any:
-    """A list of integers as the attribute it becomes: `ir.node` is slow to tell what a list is."""
+    """Make integers the attribute they become: `ir.node` is slow to tell what a list is."""
     if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
         return ir.AttrInt64s(name, value)
     return value

@@ -52,7 +52,7 @@ class Activations:
         return self._casts[key][1]
 
     def zero_point(self, x: ir.Value) -> int:
-        """The constant zero point of the rows (or images) of `x`, by what makes it."""
+        """Return the constant zero point of the rows (or images) of `x`, by what makes `x`."""
         return zero_point_for(self._bounds(x))
 
     def per_row(self, x: ir.Value, width: int, node: ir.Node) -> QuantizedRows:

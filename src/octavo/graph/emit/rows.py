@@ -53,7 +53,7 @@ class SharedSizes:
         self._made: dict[tuple[str, Sizes], ir.Value] = {}
 
     def shape(self, x: ir.Value) -> ir.Value:
-        """The shape of `x`, an int64 vector."""
+        """Return the shape of `x`, an int64 vector."""
         return self._once("shape", self._sizes(x), lambda: self._shape(x))
 
     def zero_points(self, x: ir.Value, scales: ir.Value, zero_point: int) -> ir.Value:

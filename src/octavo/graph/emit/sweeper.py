@@ -15,7 +15,7 @@ class Sweeper:
         self._dropped_inputs: list[str] = []
 
     def replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:
-        """`outputs` take the places of the node's; a None stands for one that nothing reads."""
+        """Replace `node` by `outputs`, of which a None stands for one that nothing reads."""
         for old, new in zip(node.outputs, outputs, strict=False):
             if new is None:
                 continue
@@ -29,7 +29,7 @@ class Sweeper:
             self.unused(value)
 
     def unused(self, value: ir.Value) -> None:
-        """Removes `value` and what made it, as far as nothing reads them."""
+        """Remove `value` and what made it, as far as nothing reads them."""
         stack = [value]
         while stack:
             v = stack.pop()
@@ -45,7 +45,7 @@ class Sweeper:
                 node.graph.remove(node, safe=True)
 
     def notes(self) -> list[str]:
-        """What was removed from the model's interface."""
+        """Say what was removed from the model's interface."""
         if not self._dropped_inputs:
             return []
         return [

@@ -44,7 +44,7 @@ GELU_OPS = frozenset({"Gelu", "FastGelu"})
 
 
 def keep_apart(product: ir.Value, constants: ConstantLookup) -> None:
-    """Renames the Add of a constant to `product` to Sum where a GELU reads its result."""
+    """Rename the Add of a constant to `product` to Sum where a GELU reads its result."""
     uses = list(product.uses())
     if len(uses) != 1 or product.is_graph_output():
         return

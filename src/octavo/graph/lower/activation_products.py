@@ -25,7 +25,7 @@ FLOAT_PRODUCT_NOTE = (
 
 
 def lower_matmul(product: MatMul, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The product, float32."""
+    """Lower a product of two activations; return it in float32."""
     e, out = c.emitter, f"{node.outputs[0].name}_product"
     if product.per_tensor_b:
         return [_quantized(product, node, c, out)]

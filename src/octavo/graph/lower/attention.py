@@ -31,7 +31,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def lower_attention(found: Attention, node: ir.Node, c: Context) -> list[ir.Value]:
-    """What the heads give, as the layout of the result has it."""
+    """Lower an attention; return its result in the layout that `found` states for it."""
     e, out = c.emitter, node.outputs[0].name or "attention"
     q_layout, k_layout, v_layout, y_layout = found.layouts
     q = _heads(found.q, q_layout, found.heads, "q", out, c)
@@ -96,7 +96,7 @@ def _repeated(value: ir.Value, groups: int, out: str, c: Context) -> ir.Value:
 
 
 def _scale(found: Attention, q: ir.Value, out: str, c: Context) -> ir.Value:
-    """The factor of the products; without one it is that of the depth of `q`."""
+    """Return the factor of the products; without one, that of the depth of `q`."""
     e = c.emitter
     if found.scale:
         return e.scalar(found.scale, np.float32)
@@ -107,7 +107,7 @@ def _scale(found: Attention, q: ir.Value, out: str, c: Context) -> ir.Value:
 
 
 def _bias(found: Attention, bias: ir.Value, out: str, c: Context) -> ir.Value:
-    """What is added, [B, heads, S, T]."""
+    """Return the bias that is added to the scores, [B, heads, S, T]."""
     if not found.joined_bias:
         return bias
     e = c.emitter
@@ -184,7 +184,7 @@ def _causal(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Valu
 
 
 def _shape(found: Attention, out: str, c: Context) -> ir.Value:
-    """That of the result; sizes of Q are computed only where a larger mask would run otherwise."""
+    """Build the result's shape, with sizes of Q only where a larger mask would run otherwise."""
     e = c.emitter
     shape = [AS_IT_IS if size == SIZE_OF_Q else size for size in found.shape]
     if SIZE_OF_Q not in found.shape or REST not in found.shape:

@@ -48,9 +48,9 @@ class BlockIntegers:
 
     @classmethod
     def of(cls, weight: GroupedWeight) -> BlockIntegers:
-        """The same numbers; scales are powers of two times float16, so exact in float32.
+        """Convert `weight`; its scales, powers of two times float16, are exact in float32.
 
-        Stock operators have no minima: such a weight is rounded to 8 bits.
+        Stock operators have no minima: a weight with minima is rounded to 8 bits.
         """
         if weight.format.minimum:
             held = WeightFormat.grouped(8, weight.format.group)
@@ -64,7 +64,7 @@ class BlockIntegers:
         return 1 << (self.bits - 1)
 
     def dequantize(self) -> npt.NDArray[np.float32]:
-        """The weight, float32 [n, k]."""
+        """Return the weight, float32 [n, k]."""
         k = self.q.shape[1]
         w = self.q.astype(np.float32)
         if self.zero is None:
@@ -95,7 +95,7 @@ def pack_bits(values: UInt8, bits: int) -> UInt8:
 
 
 def unpack_bits(packed: UInt8, bits: int, count: int) -> UInt8:
-    """The inverse of `pack_bits`: the first `count` integers along the last axis."""
+    """Invert `pack_bits`: return the first `count` integers along the last axis."""
     if bits == 8:
         return np.ascontiguousarray(packed[..., :count])
     wide = np.stack([packed & 15, packed >> 4], axis=-1)
@@ -217,9 +217,9 @@ def linear_block(
 
 
 def dequantized_blocks(e: Emitter, w: BlockWeightValues, *, out: str) -> ir.Value:
-    """The matrix float32 [inputs, outputs] of `BlockForm.TYPED` by DequantizeLinear.
+    """Build the matrix float32 [inputs, outputs] of `BlockForm.TYPED` by DequantizeLinear.
 
-    ONNX Runtime makes a MatMulNBits of it and the product.
+    ONNX Runtime makes a MatMulNBits of the node and the product that reads it.
     """
     inputs = [w.q, w.scale, *([] if w.zero is None else [w.zero])]
     return e.op("DequantizeLinear", inputs, out=out, axis=0, block_size=w.block)

@@ -24,7 +24,7 @@ from octavo.ir.weight import QuantizedWeightValues, Weight
 
 
 def lower(layer: Conv, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The images, float32 [batch, M, ...]."""
+    """Lower a Conv node; return its images, float32 [batch, M, ...]."""
     e, out, w = c.emitter, node.outputs[0].name or "images", layer.weight
     name, rank, inputs = node.name or out, len(w.shape), prod(w.shape[1:])
     attributes = {**layer.window, "group": layer.group, "kernel_shape": list(w.shape[2:])}
@@ -71,7 +71,7 @@ def filters(w: Weight, c: Context) -> QuantizedWeightValues:
 
 
 def _in_float(w: Weight, c: Context) -> ir.Value:
-    """The float32 filters."""
+    """Build the float32 filters of `w`."""
     if c.opset >= FIRST_WITH_AXIS:
         held = c.once(("integers", w.key), lambda: c.hold_integers(w, w.integers(), unsigned=False))
         return dequantize(c.emitter, held, out=f"{w.name}_float", axis=0)

@@ -20,7 +20,7 @@ from octavo.ir.weight import QuantizedWeightValues
 
 
 def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The rows, float32 [..., *row]."""
+    """Lower an Embedding node; return its rows, float32 [..., *row]."""
     w = layer.weight
     if w.format.group:
         form = BlockForm.MATRIX if w.key in c.tables else BlockForm.TABLE

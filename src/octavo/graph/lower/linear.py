@@ -39,12 +39,12 @@ FIRST_WITH_AXIS = 13  # opset of DequantizeLinear with one scale a channel
 
 
 def lower(layer: Linear, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The output of a Linear node."""
+    """Lower a Linear node; return its output."""
     return [_layer(layer, node, c, node.name or "linear", node.outputs[0])]
 
 
 def lower_grouped(group: GroupedLinear, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The outputs of a GroupedLinear node."""
+    """Lower a GroupedLinear node; return its outputs."""
     return [
         _layer(part, node, c, each, out)
         for part, each, out in zip(group.parts, _names(group, node), node.outputs, strict=True)
@@ -52,7 +52,7 @@ def lower_grouped(group: GroupedLinear, node: ir.Node, c: Context) -> list[ir.Va
 
 
 def lower_gated(gated: GatedLinear, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The output of a GatedLinear node."""
+    """Lower a GatedLinear node; return its output."""
     (y,) = node.outputs
     names = _names(gated, node)
     factors = [
@@ -84,14 +84,14 @@ def share_tables(operators: Sequence[Operator], c: Context) -> None:
 def _layer(
     part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value, out: str = ""
 ) -> ir.Value:
-    """What becomes `output` or, called `out`, a part of it."""
+    """Lower one layer to `output` or, called `out`, to a part of it."""
     out = out or output.name or name
     y = _product(part, node, c, name, f"{out}_product")
     return _behind(part, y, c, name, out, apart=feeds_gelu(output))
 
 
 def _behind(part: Linear, y: ir.Value, c: Context, name: str, out: str, *, apart: bool) -> ir.Value:
-    """The product `y` with bias, activation and residual; `apart`: a GELU reads it."""
+    """Put bias, activation and residual behind product `y`; `apart`: a GELU reads the result."""
     e = c.emitter
     bias = c.array(part.bias)
     if part.bias is not None and (bias is None or np.any(bias)):
@@ -105,8 +105,10 @@ def _behind(part: Linear, y: ir.Value, c: Context, name: str, out: str, *, apart
 
 
 def lower_in_float(layer: Linear, node: ir.Node, c: Context) -> ir.Value:
-    """The output of a Linear node whose rows are not quantized, from operators that ONNX Runtime
-    computes when it opens a file, where `layer.x` is the same in every run."""
+    """Lower a Linear node without quantized rows, where `layer.x` is the same in every run.
+
+    ONNX Runtime computes the operators used for this when it opens a file.
+    """
     out = node.outputs[0].name or "linear"
     product, name = f"{out}_product", node.name or "linear"
     if layer.weight.format.group:
@@ -119,7 +121,7 @@ def lower_in_float(layer: Linear, node: ir.Node, c: Context) -> ir.Value:
 
 
 def _widened(w: Weight, c: Context) -> ir.Value:
-    """The float32 matrix [K, N] by other than DequantizeLinear, which ONNX Runtime leaves in."""
+    """Build the float32 matrix [K, N] without DequantizeLinear, which ONNX Runtime leaves in."""
 
     def make() -> list[ir.Value]:
         found = w.integers()
@@ -170,7 +172,7 @@ def _product_in_blocks(part: Linear, node: ir.Node, c: Context, name: str, out: 
 
 
 def blocks(w: Weight, c: Context, form: BlockForm = BlockForm.MATRIX) -> BlockWeightValues:
-    """A weight in groups as ONNX Runtime's operators read it."""
+    """Return a weight in groups as ONNX Runtime's operators read it."""
 
     def make() -> BlockWeightValues:
         def hold(array: npt.NDArray[Any], part: str) -> ir.Value:
@@ -189,7 +191,7 @@ def _overflows(w: Weight) -> bool:
 
 
 def _times(step: ir.Value, alpha: float, c: Context) -> ir.Value:
-    """The constant `step` times `alpha`."""
+    """Return the constant `step` times `alpha`."""
     tensor = step.const_value
     assert tensor is not None
     return c.emitter.scalar(np.float32(tensor.numpy()) * np.float32(alpha), np.float32)
@@ -226,7 +228,7 @@ def _hold(w: Weight, c: Context, *, transposed: bool) -> QuantizedWeightValues:
 
 
 def _in_float(w: Weight, c: Context, out: str) -> ir.Value:
-    """The float32 matrix [K, N]."""
+    """Build the float32 matrix [K, N] of `w`."""
     if c.opset >= FIRST_WITH_AXIS:
         return dequantize(c.emitter, matrix(w, c), out=f"{out}_weight", axis=1)
 

@@ -51,7 +51,10 @@ LOWERINGS: Mapping[type[Operator], Lower] = {
 
 
 def operator_of(node: ir.Node) -> Operator:
-    """What a node of domain ai.octavo stands for. Raises ModelError for one that is not known."""
+    """Return the operator that a node of domain ai.octavo stands for.
+
+    Raises ModelError for an operator that is not known.
+    """
     held = node.meta.get(KEY)
     kinds = LOWERINGS if held is None else (type(held),)
     for kind in kinds:
@@ -83,7 +86,7 @@ def lower_operators(c: Context, which: Callable[[Operator], bool] = lambda opera
 
 
 def lower_node(node: ir.Node, c: Context) -> None:
-    """Puts what `node` stands for in its place, with stock operators."""
+    """Replace `node` by stock operators that compute what it stands for."""
     operator = operator_of(node)
     c.names.nodes.free(node.name)
     outputs = LOWERINGS[type(operator)](operator, node, c)

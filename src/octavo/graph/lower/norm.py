@@ -18,7 +18,7 @@ FIRST_WITH_OPERATOR = 17  # opset of LayerNormalization
 
 
 def lower(norm: Norm, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The normalized rows."""
+    """Lower a Norm node; return the normalized rows."""
     e, out, x = c.emitter, node.outputs[0].name or "norm", norm.x
     if norm.kind == LAYER_NORM and c.opset >= FIRST_WITH_OPERATOR:
         inputs = [x, norm.weight, *([] if norm.bias is None else [norm.bias])]

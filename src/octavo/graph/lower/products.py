@@ -41,7 +41,7 @@ def linear_rows(
 def linear_per_tensor(
     e: Emitter, x: QuantizedRows, w: QuantizedWeightValues, *, name: str, out: str
 ) -> ir.Value:
-    """The nodes and names of ONNX Runtime's quantize_dynamic; its loader fuses them."""
+    """Build the nodes and names of ONNX Runtime's quantize_dynamic, which its loader fuses."""
     raw = f"{out}_output_quantized"
     product = e.op(
         "MatMulInteger",

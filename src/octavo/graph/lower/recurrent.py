@@ -65,7 +65,7 @@ def _operator(
     label: str,
     outs: Sequence[str],
 ) -> Sequence[ir.Value]:
-    """The operator of `given`: x, bias, lengths, initial h and c."""
+    """Build the operator that reads `given`: x, bias, lengths, initial h and c."""
     cell = layer.cell
     attributes: dict[str, Any] = {"hidden_size": cell.hidden, "direction": cell.direction}
     if cell.clip:

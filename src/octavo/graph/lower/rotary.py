@@ -23,7 +23,7 @@ FIRST_WITH_COUNT = 18  # opset of Split into a number of parts; before, it is th
 
 
 def lower(rotary: Rotary, node: ir.Node, c: Context) -> list[ir.Value]:
-    """The turned rows."""
+    """Lower a Rotary node; return the rotated rows."""
     e, out, x = c.emitter, node.outputs[0].name or "rotary", rotary.x
     if rotary.paired:
         return [_named(rotary, out, c)]

@@ -52,7 +52,7 @@ BEHIND_POOLS = (RELU,)
 
 # docs/notes/native_target.md: "An activation is known by its values"
 def fold_activation(node: ir.Node, rules: Sequence[ActivationRule], c: Context) -> ir.Node | None:
-    """The new node where one of `rules` fits what reads `node`."""
+    """Fold the activation behind `node` into it, if one of `rules` fits; return the new node."""
     layer = Linear.of(node) or Conv.of(node)
     if layer is None or not layer.takes_activation:
         return None
@@ -69,7 +69,7 @@ def _on_grid(rule: ActivationRule) -> Float64:
 
 
 def _closed_regions(node: ir.Node, constants: ConstantLookup) -> Any:
-    """The nodes where everything that `node`'s output feeds meets, with its values on the grid."""
+    """Yield each node where all that reads `node`'s output meets, and its values on the grid."""
     known: dict[ir.Value, Float64] = {node.outputs[0]: GRID}
     region: set[ir.Node] = set()
     while len(region) < MOST_NODES:
@@ -94,7 +94,7 @@ def _next(
     region: set[ir.Node],
     constants: ConstantLookup,
 ) -> tuple[ir.Node, Float64] | None:
-    """A node that reads `known` values and constants only, and what it computes of them."""
+    """Return a node that reads `known` values and constants only, and what it computes."""
     for value in known:
         for use in value.uses():
             if use.node in region or use.node.graph is not graph:

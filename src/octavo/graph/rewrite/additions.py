@@ -23,7 +23,7 @@ from octavo.ir.linear import Linear
 
 
 def fold_bias(node: ir.Node, c: Context) -> ir.Node | None:
-    """The new node where the rule fits `node`."""
+    """Fold a constant that is added behind the Linear `node` into its bias; return the new node."""
     linear = Linear.of(node)
     assert linear is not None
     reader = only_reader(node.outputs[0])
@@ -47,9 +47,9 @@ def fold_bias(node: ir.Node, c: Context) -> ir.Node | None:
 def one_row(
     value: ir.Value | None, n: int, rank: int, constants: ConstantLookup
 ) -> npt.NDArray[Any] | None:
-    """A stored float constant that is the same for all rows of a `rank`-dimensional [..., n].
+    """Read a float constant that is the same for all rows of a `rank`-dimensional [..., n].
 
-    As float64 [n]; None for another value.
+    Return float64 [n]; None for another value.
     """
     tensor = constants.tensor(value)
     if tensor is None or tensor.dtype is not ir.DataType.FLOAT:
@@ -62,7 +62,7 @@ def one_row(
 
 # docs/notes/native_target.md: "A residual need not have the layer's shape"
 def fold_residual(node: ir.Node, c: Context) -> ir.Node | None:
-    """The new node where the rule fits `node`."""
+    """Fold an Add behind the Linear `node` into it as its residual; return the new node."""
     linear = Linear.of(node)
     assert linear is not None
     reader = only_reader(node.outputs[0])

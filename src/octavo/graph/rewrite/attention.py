@@ -53,7 +53,7 @@ def reference(
     scale: float,
     bias: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[np.float64]:
-    """What is taken over, float64: q [B, S, H*D], k [B, T, H*D], v [B, T, H*E] -> [B, S, H*E]."""
+    """Compute attention in float64: q [B, S, H*D], k [B, T, H*D], v [B, T, H*E] -> [B, S, H*E]."""
 
     def split(x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         parted = np.asarray(x, np.float64).reshape(*x.shape[:2], heads, -1)
@@ -104,9 +104,9 @@ def put_attention(
     operands: Sequence[Operand],
     c: Context,
 ) -> None:
-    """Puts `operator`, whose inputs are there before `node`, in the place of what gives `result`.
+    """Replace the node that gives `result` by `operator`, whose inputs are there before `node`.
 
-    What is not read any more goes.
+    Nodes that are not read any more are removed.
     """
     last, e, out = result.value.producer(), c.emitter, result.value.name or "attention"
     assert last is not None
@@ -225,7 +225,7 @@ def _hides_nothing(condition: Condition, found: SpelledAttention, c: Context) ->
 
 
 def _stated(operand: Operand, axis: int) -> set[int | str]:
-    """What the model calls the size of that axis of [B, heads, L, D]."""
+    """Return the sizes and names that the model states for `axis` of [B, heads, L, D]."""
     found = (
         known_size(value.shape[places[axis]])
         for value, places in operand.axes.items()
@@ -242,7 +242,7 @@ def _filled(condition: Condition, out: str, c: Context) -> Term:
 
 
 def _sum(terms: Sequence[Term], found: SpelledAttention, out: str, c: Context) -> ir.Value | None:
-    """The terms as one bias, made once for all attentions that add the same."""
+    """Sum the terms up to one bias, made once for all attentions that add the same."""
 
     def make() -> ir.Value:
         parts = [
@@ -262,7 +262,7 @@ def _sum(terms: Sequence[Term], found: SpelledAttention, out: str, c: Context) -
 def _all(
     masks: Sequence[Condition], found: SpelledAttention, out: str, c: Context
 ) -> ir.Value | None:
-    """The conditions as one mask, made once for all attentions that have the same."""
+    """Join the conditions into one mask, made once for all attentions that have the same."""
 
     def make() -> ir.Value:
         parts = [
@@ -282,7 +282,7 @@ def _is_read_as(value: ir.Value, width: int) -> bool:
 
 
 def _weight(node: ir.Node) -> Weight | None:
-    """That of the first layer of a linear node."""
+    """Return the weight of the first layer of a linear node; None for another node."""
     linear, group = Linear.of(node), GroupedLinear.of(node)
     if linear is not None:
         return linear.weight

@@ -23,7 +23,7 @@ FLOAT32_ALONE = (
 
 
 def allow_bfloat16(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """What `c.attention` says for every attention of `graph`; how many there were."""
+    """Let all attentions of `graph` run in bfloat16 if `c.attention` does; count them."""
     if c.attention is AttentionType.FLOAT32:
         return {}
     found = [node for node in graph if isinstance(node.meta.get(KEY), Attention)]

@@ -25,7 +25,7 @@ from octavo.ir.linear import Linear
 def reference(
     x: npt.NDArray[Any], w: npt.NDArray[Any], bias: npt.NDArray[Any]
 ) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: x [..., K], w [N, K], bias [N] -> [..., N]."""
+    """Compute the reference in float64: x [..., K], w [N, K], bias [N] -> [..., N]."""
     y: npt.NDArray[np.float64] = np.asarray(x, np.float64) @ np.asarray(w, np.float64).T + bias
     return y
 

@@ -23,14 +23,14 @@ from octavo.ir.linear import Linear
 
 
 def reference(x: npt.NDArray[Any], w: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: x [B, S, K] and w [K, N] -> [B, S, N]."""
+    """Compute the reference in float64: x [B, S, K] and w [K, N] -> [B, S, N]."""
     flat = np.asarray(x, np.float64).reshape(-1, x.shape[-1]) @ w
     rows: npt.NDArray[np.float64] = flat.reshape(*x.shape[:-1], w.shape[-1])
     return rows
 
 
 def keep_axes(node: ir.Node, c: Context) -> ir.Node | None:
-    """The new node where the rule fits `node`."""
+    """Drop the Reshapes before and behind the Linear `node`; return the new node, or None."""
     linear = Linear.of(node)
     assert linear is not None
     flat, reader = linear.x.producer(), only_reader(node.outputs[0])

@@ -25,7 +25,7 @@ FOLDED = frozenset(
 
 
 def reference(shape: Sequence[int], index: int, divisor: int) -> npt.NDArray[np.int64]:
-    """What is taken over, of the picture above: one number of a shape, divided."""
+    """Compute the reference: one number of a shape, divided."""
     return np.asarray(shape[index] // divisor, np.int64)
 
 

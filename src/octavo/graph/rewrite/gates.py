@@ -20,7 +20,7 @@ from octavo.ir.linear import GatedLinear, Linear
 
 
 def reference(gate: npt.NDArray[Any], up: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: the outputs [..., N] of two layers -> their product."""
+    """Compute the reference in float64: the outputs [..., N] of two layers -> their product."""
     y: npt.NDArray[np.float64] = np.asarray(gate, np.float64) * up
     return y
 
@@ -51,7 +51,7 @@ def _fuse(product: ir.Node, c: Context) -> None:
 
 
 def _made_for(value: ir.Value, reader: ir.Node) -> ir.Node | None:
-    """What makes `value` for `reader` alone."""
+    """Return the node that makes `value` for `reader` alone; else None."""
     found = only_reader(value)
     return value.producer() if found is not None and found[0] is reader else None
 

@@ -48,7 +48,7 @@ class _Range(NamedTuple):
 def reference(
     x: npt.NDArray[Any], table: npt.NDArray[Any], index: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: x [M, K], table [K, N], index [M, J] -> [M, J]."""
+    """Compute the reference in float64: x [M, K], table [K, N], index [M, J] -> [M, J]."""
     product = np.asarray(x, np.float64) @ table
     found: npt.NDArray[np.float64] = np.take_along_axis(product, index, -1)
     return found
@@ -81,7 +81,7 @@ def slice_columns(graph: ir.Graph, c: Context) -> dict[str, int]:
 
 
 def _product(node: ir.Node, static: StaticSizes) -> ir.Node | None:
-    """The MatMul of which `node` gathers columns and nobody reads others."""
+    """Return the MatMul of which `node` gathers columns and nobody reads others; else None."""
     data = node.inputs[0]
     made = None if data is None else data.producer()
     if made is None or made.op_type != "MatMul" or made.domain not in STANDARD:
@@ -95,7 +95,7 @@ def _product(node: ir.Node, static: StaticSizes) -> ir.Node | None:
 
 
 def _views(index: ir.Value) -> tuple[list[ir.Node], ir.Value]:
-    """What shows the same numbers in more places or under other axes, and what it shows."""
+    """Return the nodes that only expand or reshape another value to `index`, and that value."""
     views: list[ir.Node] = []
     while (made := index.producer()) is not None and made.op_type in VIEWS:
         source = made.inputs[0]
@@ -126,9 +126,9 @@ def _range(root: ir.Value, c: Context) -> _Range:
 
 
 def _sliced(table: ir.Value | None, axis: int, part: _Range, known: _Known, c: Context) -> ir.Value:
-    """That part of `table` along `axis`, which counts from the end.
+    """Slice `part` out of `table` along `axis`, which counts from the end.
 
-    What is the same in every run stays whole: ONNX Runtime computes it once.
+    A table that is the same in every run stays whole: ONNX Runtime computes it once.
     """
     assert table is not None
     made = None if known.fixed.of(table) else table.producer()

@@ -18,7 +18,7 @@ from octavo.ir.linear import GroupedLinear, Linear
 
 
 def reference(outputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.float64]]:
-    """What is taken over, in float64: nothing; the layers' outputs are theirs, bit for bit."""
+    """Return the layers' outputs in float64: grouping changes nothing, bit for bit."""
     return [np.asarray(y, np.float64) for y in outputs]
 
 
@@ -33,7 +33,7 @@ class _Part(NamedTuple):
 
 
 def group_all(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Puts all Linear nodes of `graph` together that read the same value."""
+    """Group the Linear nodes of `graph` that read the same value."""
     together: dict[Any, list[list[_Part]]] = defaultdict(list)
     for position, node in enumerate(graph):
         linear = Linear.of(node)

@@ -104,7 +104,7 @@ def _operator(node: ir.Node, c: Context) -> CachedAttention:
 
 
 def _checked(node: ir.Node, values: dict[str, ir.Value | None]) -> tuple[int, int]:
-    """The heads of queries, and of keys and values. Raises ModelError."""
+    """Return the numbers of heads of queries, and of keys and values. Raises ModelError."""
     label = f"node {node.name!r} (com.microsoft.GroupQueryAttention)"
     if len(node.inputs) > len(INPUTS):
         raise ModelError(

@@ -30,7 +30,7 @@ Shapes = dict[ir.Node, tuple[int, ...]]
 
 # docs/notes/onnxruntime.md: "Attentions do not compute their shapes"
 def head_shapes(attentions: Sequence[FoundAttention], constants: ConstantLookup) -> Shapes:
-    """The Reshapes of `attentions` whose shapes are computed, with what they may be."""
+    """Return the Reshapes of `attentions` with computed shapes, and a constant shape for each."""
     found: Shapes = {}
     for attention in attentions:
         for heads in (attention.q, attention.k, attention.v):
@@ -54,7 +54,7 @@ def _gives(last: ir.Node, width: int, constants: ConstantLookup) -> bool:
 
 
 def make_constant(shapes: Shapes, e: Emitter, sweeper: Sweeper) -> list[str]:
-    """Gives each Reshape that is still there its shape; returns a note on what was done."""
+    """Give each Reshape that is still there its shape; return a note on what was done."""
     count = 0
     for node, shape in shapes.items():
         computed = node.inputs[1]

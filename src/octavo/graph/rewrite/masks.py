@@ -58,7 +58,7 @@ class _View:
 
 
 def masks_of(model: ir.Model, constants: ConstantLookup, dims: Dims) -> list[Mask]:
-    """The masks of `model` that need no indices. What is constant is so in every run."""
+    """Return the masks of `model` that need no indices; `constants` must hold in every run."""
     nodes = [node for graph in graphs_of(model) for node in graph if _may_be_mask(node, constants)]
     look = _Look(constants, dims)
     return [mask for node in nodes if (mask := look.mask(node)) is not None]
@@ -112,7 +112,7 @@ class _Look:
         }
 
     def mask(self, where: ir.Node) -> Mask | None:
-        """What `where` may read instead, in the eyes of everything that reads it."""
+        """Return the mask that every reader of `where` may read instead; None for none."""
         condition = where.inputs[0]
         view = self._view(condition, MOST_STEPS)
         if view is None or view.source is None or view.source is condition:
@@ -186,7 +186,7 @@ class _Look:
         return _View(view.source, dims, dims)
 
     def _not_negative(self, node: ir.Node, steps: int) -> _View | None:
-        """Indices are at least 0."""
+        """Read indices >= a number up to 0 as True everywhere: indices are at least 0."""
         along, least = indices(node.inputs[0], self.dims), self.constants.tensor(node.inputs[1])
         dims = self.dims(node.outputs[0])
         if along is None or least is None or dims is None or least.size != 1:
@@ -194,7 +194,7 @@ class _Look:
         return _View(None, dims, dims) if least.numpy().max() <= 0 else None
 
     def _gathered(self, node: ir.Node, steps: int) -> _View | None:
-        """The elements of a flattened value from the places where they are, in their order."""
+        """Return a view of a flattened value whose elements are gathered in their order."""
         flat = None if node.inputs[0] is None else node.inputs[0].producer()
         axis, own = node.attributes.get("axis"), self.dims(node.outputs[0])
         if flat is None or own is None or (axis is not None and axis.as_int() != 0):
@@ -223,7 +223,7 @@ def _is_condition(value: ir.Value) -> bool:
 
 
 def _ones_put_in(dims: Sequence[Dim], own: Sequence[Dim]) -> tuple[int, ...] | None:
-    """The axes of size 1 that make `own` of `dims`."""
+    """Return the axes of size 1 that make `own` of `dims`; None where those do not."""
     axes, rest = [], list(dims)
     for i, size in enumerate(own):
         if rest and size is not None and size == rest[0]:

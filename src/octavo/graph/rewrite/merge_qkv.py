@@ -60,7 +60,7 @@ class Projection:
 def merge_qkv(
     attentions: Sequence[FoundAttention], e: Emitter, constants: ConstantLookup, sweeper: Sweeper
 ) -> list[str]:
-    """Makes one product of those of each attention that read the same rows; returns a note."""
+    """Merge the products of each attention that read the same rows into one; return a note."""
     count = 0
     for attention in attentions:
         alike: dict[Any, list[Projection]] = defaultdict(list)
@@ -80,7 +80,7 @@ def merge_qkv(
 
 
 def _part(heads: Heads, constants: ConstantLookup) -> Projection | None:
-    """What was drawn for the layer that `heads` are made of, where it is of this form."""
+    """Return the nodes of the projection that makes `heads`; None for those of another form."""
     reshape = heads.reshape
     turned = _reader(reshape, "Transpose")
     value = reshape.inputs[0]
@@ -102,7 +102,7 @@ def _part(heads: Heads, constants: ConstantLookup) -> Projection | None:
 
 
 def _product(scaled: ir.Node, width: int, constants: ConstantLookup) -> ir.Node | None:
-    """The integer product that `scaled` multiplies by the range of each row."""
+    """Return the integer product that `scaled` multiplies by the range of each row."""
     for value in scaled.inputs:
         node = None if value is None else _only_for(value, scaled)
         if node is None or node.op_type != "MatMulIntegerToFloat" or node.domain != MS:
@@ -119,7 +119,7 @@ def _product(scaled: ir.Node, width: int, constants: ConstantLookup) -> ir.Node 
 
 
 def _bias(add: ir.Node, constants: ConstantLookup) -> tuple[ir.Value | None, ir.Value | None]:
-    """The constant that `add` adds, and what it adds it to."""
+    """Return the constant that `add` adds, and the value that it is added to."""
     for i in (0, 1):
         if constants.tensor(add.inputs[i]) is not None:
             return add.inputs[i], add.inputs[1 - i]
@@ -132,7 +132,7 @@ def _is_vector(bias: ir.Value, heads: Heads, constants: ConstantLookup) -> bool:
 
 
 def _only_for(value: ir.Value, reader: ir.Node) -> ir.Node | None:
-    """What makes `value`, if it makes it for `reader` alone."""
+    """Return the node that makes `value` for `reader` alone; else None."""
     found = only_reader(value)
     return value.producer() if found is not None and found[0] is reader else None
 

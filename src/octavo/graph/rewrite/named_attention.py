@@ -276,7 +276,7 @@ def _with_past(
 
 
 def _parts(bias: ir.Value | None, values: Sequence[ir.Value], c: Context) -> list[Any]:
-    """The parts of a stored bias for queries, keys and values; None where they are 0."""
+    """Split a stored bias into those of queries, keys and values; None where they are 0."""
     if bias is None:
         return [None] * 3
     array = c.array(bias)
@@ -304,12 +304,12 @@ def _is_read(node: ir.Node, index: int) -> bool:
 
 
 def read_integer(node: ir.Node, name: str, default: int) -> int:
-    """The attribute `name`, or what it is where it is not there."""
+    """Return the attribute `name`, or `default` where `node` does not have it."""
     given = node.attributes.get(name)
     return default if given is None else int(given.as_int())
 
 
 def read_number(node: ir.Node, name: str) -> float:
-    """The attribute `name`; 0 where it is not there."""
+    """Return the attribute `name`, or 0 where `node` does not have it."""
     given = node.attributes.get(name)
     return 0.0 if given is None else float(given.as_float())

@@ -44,7 +44,7 @@ def reference(
     kind: str,
     epsilon: float,
 ) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: x [..., N], weight and bias [N]."""
+    """Compute the reference in float64: x [..., N], weight and bias [N]."""
     return normalized(x, kind, epsilon) * weight + bias
 
 

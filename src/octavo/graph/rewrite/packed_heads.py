@@ -34,7 +34,7 @@ KEPT = (0, 1, 3, 4)
 
 
 def reference(y: npt.NDArray[Any], parts: int, heads: int) -> list[npt.NDArray[np.float64]]:
-    """What is taken over, in float64: y [B, L, parts * heads * D] -> of each [B, L, heads, D]."""
+    """Compute the reference in float64: y [B, L, parts * heads * D] -> each [B, L, heads, D]."""
     wide = np.asarray(y, np.float64).reshape(*y.shape[:2], parts, heads, -1)
     return [wide[:, :, i] for i in range(parts)]
 
@@ -89,7 +89,7 @@ def _count(last: Sequence[int | SizeOf], width: int) -> int:
 
 
 def _parts(reshape: ir.Node, count: int, c: Context) -> tuple[tuple[int, ...], list[_Part]]:
-    """The order of the axes behind a Transpose, and what gives each part; none where one misses."""
+    """Return the order of axes after any Transpose, and all parts, or none if one is missing."""
     value = reshape.outputs[0]
     order: tuple[int, ...] = AS_THEY_ARE
     read = only_reader(value)
@@ -107,7 +107,7 @@ def _parts(reshape: ir.Node, count: int, c: Context) -> tuple[tuple[int, ...], l
 
 
 def _of(node: ir.Node, axis: int, count: int, c: Context) -> list[_Part]:
-    """The parts that `node` gives, without their axis."""
+    """Return the parts that `node` gives, without the axis of the parts."""
     places = (axis, axis - AXES)
     given = node.attributes.get("axis")
     if is_standard(node, "Gather"):
@@ -133,7 +133,7 @@ def _of(node: ir.Node, axis: int, count: int, c: Context) -> list[_Part]:
 
 
 def _squeeze(value: ir.Value, places: Sequence[int], c: Context) -> ir.Node | None:
-    """The one reader of `value`, which takes that axis away."""
+    """Return the one reader of `value`, if it squeezes the axis at one of `places`; else None."""
     read = only_reader(value)
     if read is None or read[1] != 0 or not is_standard(read[0], "Squeeze"):
         return None
@@ -165,7 +165,7 @@ def _draw(
 
 
 def _without_parts(shape: ir.Value | None, name: str, c: Context) -> ir.Value:
-    """A shape without the element that says how many parts there are."""
+    """Build a shape without the element that says how many parts there are."""
     stored = c.array(shape)
     if stored is not None:
         return c.emitter.vector([int(stored[axis]) for axis in KEPT])

@@ -92,7 +92,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
 
 
 def rewrite(c: Context) -> list[str]:
-    """Runs every pass over every graph of the model.
+    """Run every pass over every graph of the model.
 
     Returns notes on what became of parts of the model that hold no weights.
     """
@@ -106,7 +106,7 @@ def rewrite(c: Context) -> list[str]:
 def rewrite_lowered(
     c: Context, attentions: Iterable[FoundAttention], shapes: Shapes | None = None
 ) -> list[str]:
-    """Runs the passes over lowered layers that have a scale for each row, in order.
+    """Run the passes over lowered layers that have a scale for each row, in order.
 
     `attentions` are those whose projections become one product; `shapes` are what Reshapes of
     attentions may be given as constants. Returns notes on what was done.

@@ -22,7 +22,7 @@ from octavo.ir.conv import Conv
 
 
 def reference(y: npt.NDArray[Any], pool: Sequence[int]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [N, M, ...] -> the largest of each `pool`."""
+    """Compute the reference in float64: y [N, M, ...] -> the largest of each `pool`."""
     largest: npt.NDArray[np.float64] = np.asarray(y, np.float64)
     for axis, size in enumerate(pool, 2):
         whole = largest.shape[axis] // size
@@ -34,7 +34,7 @@ def reference(y: npt.NDArray[Any], pool: Sequence[int]) -> npt.NDArray[np.float6
 
 # docs/notes/native_target.md: "A convolution takes the MaxPool behind it"
 def fold(node: ir.Node, c: Context) -> ir.Node | None:
-    """The new node where the rule fits `node`."""
+    """Fold a max pooling behind the Conv `node` into it; return the new node, or None."""
     layer = Conv.of(node)
     if layer is None or not layer.takes_pool:
         return None
@@ -48,8 +48,10 @@ def fold(node: ir.Node, c: Context) -> ir.Node | None:
 
 
 def _pool(node: ir.Node) -> tuple[int, ...] | None:
-    """The sizes of `node`'s pools; None for another operator, and for pools that overlap, leave
-    gaps, reach over the image's edge or say where the largest was."""
+    """Return the sizes of `node`'s pools; None for another operator and unsupported pools.
+
+    Those overlap, leave gaps, reach over the image's edge or say where the largest was.
+    """
     a = node.attributes
     if node.op_type != "MaxPool" or node.domain not in ("", "ai.onnx") or "kernel_shape" not in a:
         return None

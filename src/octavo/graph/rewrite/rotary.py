@@ -37,7 +37,7 @@ def reference(
     *,
     interleaved: bool = False,
 ) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: x [..., D], and cos and sin [..., R] that broadcast."""
+    """Compute the reference in float64: x [..., D], and cos and sin [..., R] that broadcast."""
     size = cos.shape[-1]
     turning, staying = np.split(np.asarray(x, np.float64), [size], axis=-1)
     if interleaved:
@@ -147,7 +147,7 @@ def _turned_neighbours(value: ir.Value, c: Context) -> ir.Value | None:
 
 
 def _without_axis(value: ir.Value | None, c: Context) -> ir.Value | None:
-    """What an Unsqueeze gave a last axis of one."""
+    """Return the value to which an Unsqueeze adds a last axis of size 1; else None."""
     node = None if value is None else value.producer()
     if node is None or not _is(node, "Unsqueeze"):
         return None
@@ -175,7 +175,7 @@ def _keeps(reshape: ir.Node, x: ir.Value, width: int, c: Context) -> bool:
 
 
 def _width(value: ir.Value) -> int | None:
-    """The last of four sizes, where it is known."""
+    """Return the last of four sizes, where it is known."""
     size = None if value.shape is None or len(value.shape) != 4 else value.shape[-1]
     return size if isinstance(size, int) else None
 
@@ -186,7 +186,7 @@ def _source(value: ir.Value, c: Context) -> ir.Value | None:
 
 
 def _plain(value: ir.Value | None, c: Context) -> ir.Value | None:
-    """What `value` is, before nodes that change nothing of it."""
+    """Return the value from which nodes that change nothing make `value`."""
     node = None if value is None else value.producer()
     while (
         node is not None and passes(node, c.constants) and is_float32(node.inputs[0], c.constants)

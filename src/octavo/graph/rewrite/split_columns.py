@@ -28,7 +28,7 @@ STANDARD = ("", "ai.onnx")
 
 
 def reference(y: npt.NDArray[Any], ranges: Sequence[range]) -> list[npt.NDArray[np.float64]]:
-    """What is taken over, in float64: y [..., N] -> its columns in each range."""
+    """Compute the reference in float64: y [..., N] -> its columns in each range."""
     return [np.asarray(y, np.float64)[..., part.start : part.stop] for part in ranges]
 
 
@@ -57,7 +57,7 @@ def split_columns(graph: ir.Graph, c: Context) -> dict[str, int]:
 
 
 def _parts(node: ir.Node, linear: Linear, c: Context) -> list[_Part]:
-    """What every reader takes of the columns; nothing where one takes other than a range."""
+    """Return the columns each reader takes; nothing where one takes other than a range."""
     y, n = node.outputs[0], linear.weight.n
     readers = list(dict.fromkeys(use.node for use in y.uses()))
     if y.is_graph_output() or any(r.graph is not node.graph for r in readers):
@@ -170,7 +170,7 @@ class _Rows:
         )
 
     def _take(self) -> WeightIntegers | GroupedWeight:
-        """The whole weight; the last part lets go of it."""
+        """Return the whole weight, which is dropped when the last part has taken it."""
         found = self._whole.make() if self._made is None else self._made
         self._left -= 1
         self._made = found if self._left > 0 else None

@@ -65,10 +65,10 @@ def verified_at_level(
     check: Callable[[], _Found],
     error_of: Callable[[_Found], float | None],
 ) -> tuple[_Found, tuple[str, ...]]:
-    """What `check` finds of the file at `model`, at the level that it then has, and a note on it.
+    """Check the file at `model`, settle its accuracy level, and return the finding and a note.
 
-    `error_of` is the error from the float model that it found. Where level 4 does not pass, level 0
-    is tried. Raises what `check` raises where neither does.
+    `error_of` gives the error from the float model in what `check` found. Where level 4 does not
+    pass, level 0 is tried. Raises what `check` raises where neither does.
     """
     if not _has_levels(model):
         return check(), ()
@@ -94,7 +94,7 @@ def verified_at_level(
 
 
 def set_level(model: Path, to: Path, level: int) -> None:
-    """Writes the file at `model` to `to`, beside it, with its MatMulNBits at `level`."""
+    """Write the file at `model` to `to`, beside it, with its MatMulNBits at `level`."""
     proto = onnx.load(model, load_external_data=False)
     for node in _nodes(proto.graph):
         for attribute in node.attribute:
@@ -163,7 +163,7 @@ def _distance(sessions: Sequence[Any], feed: Feed) -> float:
 
 
 def _time_ratio(sessions: Sequence[Any], feeds: Sequence[Feed]) -> float | None:
-    """The time of the first over that of the second: the mean of the feeds' ratios."""
+    """Return the time of the first session over the second's: the mean of the feeds' ratios."""
     ratios = []
     for feed in feeds:
         best, until = [float("inf"), float("inf")], perf_counter() + SECONDS

@@ -64,7 +64,7 @@ class ActivationComparison:
         return self._compare_inside(done, left) if left else Findings(tuple(done))
 
     def _from_output(self, output: OpenOutput) -> Distance | OpenOutput:
-        """What was squashed, computed from the output."""
+        """Compute the distance before a squashing node from its output; else return `output`."""
         name, bounds = output.output, self._pair.points.bounds(output.output)
         i = self._pair.outputs.index(name)
         pairs = [run.pair(i, name, bounds) for run in self._runs]
@@ -148,8 +148,10 @@ class SharedValues:
         self._found = [(run, *sessions.run(run.feed)) for run in runs]
 
     def worst(self, output: str, where: str) -> Distance | None:
-        """The largest distance at `output`, or where that shows nothing at the nearest values
-        behind it that do, on each way there."""
+        """Return the largest distance at `output`, or behind it where `output` shows nothing.
+
+        Behind it, the nearest values that show something count, on each way there.
+        """
         points, found, seen, waiting = self._pair.points, list[Distance](), {output}, [output]
         for name in waiting:  # grows while it is walked
             here = self.distance(name, output, where, points.bounds(name))
@@ -164,7 +166,7 @@ class SharedValues:
     def distance(
         self, name: str, output: str, where: str, bounds: Bounds | None
     ) -> Distance | None:
-        """The distance at one value, or None where it shows nothing."""
+        """Return the distance at the value `name`, or None where the value shows nothing."""
         if name in self._forced:
             return None
         pairs = list(self._pairs(name, bounds))
@@ -181,7 +183,7 @@ class SharedValues:
         return found
 
     def mismatch(self, name: str) -> ShapeMismatch | None:
-        """The shapes of a value where they differ."""
+        """Return the two shapes of the value `name` where they differ; None where they agree."""
         for _, a, b in self._pairs(name):
             if a[0].shape != b[0].shape:
                 return ShapeMismatch(name, a[0].shape, b[0].shape)

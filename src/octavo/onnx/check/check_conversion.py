@@ -85,9 +85,10 @@ def check_restored(
     feeds: list[Feed] | None,
     outcomes: Sequence[LayerOutcome],
 ) -> Restored:
-    """Raises VerificationError where `converted` does not load or is too far from the reference.
+    """Compare `converted` with the float reference that `file` stands for.
 
-    Also where a layer of the file is not what the reference has in its place.
+    Raises VerificationError where `converted` does not load or is too far from the reference, or
+    where a layer of the file is not what the reference has in its place.
     """
     assert file.path is not None
     open_checked(file.path, "source")
@@ -113,7 +114,7 @@ def _near(found: Verification, before: float | None) -> Restored:
 
 
 def _by_layers(found: Verification, worst: float | None, kind: str) -> Verification:
-    """What the layers showed; the outputs were only looked at for what is not finite."""
+    """Return what the layers showed; the outputs were only checked for non-finite values."""
     return replace(
         found,
         status="compared",
@@ -128,7 +129,7 @@ def _by_layers(found: Verification, worst: float | None, kind: str) -> Verificat
 # docs/notes/checking.md: "Other quantizers' files are compared with what they stand for"
 @contextmanager
 def reference_of(file: Source) -> Iterator[Source]:
-    """The float model that `file` stands for, written in a temporary folder."""
+    """Yield the float model that `file` stands for, written in a temporary folder."""
     with TemporaryDirectory(prefix="octavo-reference-") as name:
         folder = _Folder(Path(name))
         source = load(file.origin)
@@ -150,9 +151,9 @@ class _Layers:
         self._reference, self._feed, self._outcomes = reference, feed, outcomes
 
     def worst(self, quantized: Path, what: str, most: float) -> float | None:
-        """The worst layer's error, None where they cannot be compared.
+        """Return the worst layer's error; None where the layers cannot be compared.
 
-        Raises VerificationError for one that is too far.
+        Raises VerificationError for a layer that is too far.
         """
         pair = ModelPair(
             self._reference, quantized, [o.layer.name for o in self._outcomes if o.quantized]

@@ -31,10 +31,11 @@ ADVICE = (
 
 
 def check_conversion(source: Path, converted: Path, feeds: list[Feed] | None) -> Verification:
-    """Raises VerificationError if the two files' outputs are too far apart, or one does not run.
+    """Compare the outputs of two files.
 
-    Without `feeds` inputs are made up, within a budget of memory and time; where the source rejects
-    them all, nothing is compared and the status is "unchecked".
+    Raises VerificationError if the outputs are too far apart, or one file does not run. Without
+    `feeds` inputs are made up, within a budget of memory and time; where the source rejects them
+    all, nothing is compared and the status is "unchecked".
     """
     kind = "made up" if feeds is None else "given"
     theirs, ours = open_checked(source, "source"), open_checked(converted, "converted model")
@@ -97,7 +98,7 @@ def _too_far(worst: Distance, kind: str) -> VerificationError:
 
 
 def open_checked(path: Path, what: str) -> Any:
-    """A session. Raises ModelError for a "source", VerificationError for another."""
+    """Open a session. Raises ModelError for a "source", VerificationError for another."""
     try:
         with session_options() as options:
             return session(path, sess_options=options)

@@ -48,9 +48,9 @@ class BranchCoverage:
                 self.missing = []
 
     def ran(self, feeds: Sequence[Feed]) -> None:
-        """Takes those that runs on `feeds` come to out of `missing`, while there are seconds.
+        """Remove from `missing` the layers that runs on `feeds` reach, while there are seconds.
 
-        All where it cannot be told: this only adds to what a comparison says.
+        All are removed where that cannot be told: coverage only adds to what a comparison says.
         """
         if not self.missing or self._marked is None or self.seconds <= 0:
             return
@@ -77,7 +77,7 @@ class _MarkedModel:
         self._bytes = b"" if self.has_loops else self_contained(model).SerializeToString()
 
     def layers_run(self, feeds: Sequence[Feed], seconds: float) -> set[str]:
-        """The layers, quantized or not, that runs come to; no run begins after `seconds`."""
+        """Return the layers, quantized or not, that runs reach; no run begins after `seconds`."""
         with TemporaryDirectory(prefix="octavo-coverage-") as folder:
             events = _profile(self._bytes, feeds, seconds, Path(folder))
         ran = {e["name"].removesuffix(_RUN) for e in events if e["name"].endswith(_RUN)}
@@ -85,7 +85,7 @@ class _MarkedModel:
 
 
 def layers_run(source: Source, feed: Feed) -> set[str] | None:
-    """The names of the layers that a run of the float model comes to; None of one with loops."""
+    """Return the names of the layers that a run of the float model reaches; None with loops."""
     marked = _MarkedModel(source)
     return None if marked.has_loops else marked.layers_run([feed], PROFILING_SECONDS)
 
@@ -93,7 +93,7 @@ def layers_run(source: Source, feed: Feed) -> set[str] | None:
 def _profile(
     model: bytes, feeds: Sequence[Feed], seconds: float, folder: Path
 ) -> list[dict[str, str]]:
-    """What ONNX Runtime noted of runs, without optimizations, which give nodes other names."""
+    """Return ONNX Runtime's profile of runs, without optimizations, which rename nodes."""
     started = perf_counter()
     session = open_session(
         model,

@@ -90,12 +90,12 @@ class ComparablePoints:
         return name in self._computed
 
     def decided_before(self, name: str) -> tuple[NodeDecision, ...]:
-        """The decisions that `name` comes of."""
+        """Return the decisions that the value `name` is computed from."""
         upstream = self._upstream(name)
         return tuple(d for d in self.decisions if upstream & frozenset(d.outputs))
 
     def bounds(self, name: str) -> Bounds | None:
-        """What bounds the numbers of a value."""
+        """Return what bounds the numbers of the value `name`; None where nothing is known to."""
         value = self._made.get(name)
         while value is not None and (node := value.producer()) is not None:
             if node.domain not in _STANDARD:
@@ -111,13 +111,13 @@ class ComparablePoints:
         return None
 
     def made_by(self, name: str) -> str:
-        """The node that makes a value, as messages call it."""
+        """Return, as messages call it, the node that makes the value `name`; "" if none does."""
         value = self._made.get(name)
         node = None if value is None else value.producer()
         return "" if node is None else _label(node, name)
 
     def layers_behind(self, name: str) -> frozenset[str]:
-        """The values of layers that `name` comes of."""
+        """Return the layers' values that the value `name` is computed from."""
         return self._upstream(name) & self._layers
 
     def next_behind(self, name: str) -> list[str]:
@@ -142,13 +142,13 @@ class ComparablePoints:
         return found
 
     def _new_reads(self, name: str, seen: set[str]) -> list[str]:
-        """What `name` is computed of, but for what is among `seen`, to which it is added."""
+        """Return the computed values that make `name` and are new to `seen`; add them to `seen`."""
         new = [r for r in dict.fromkeys(self._reads(name)) if r in self._computed and r not in seen]
         seen.update(new)
         return new
 
     def _reads(self, name: str) -> list[str]:
-        """What the node that makes `name` reads."""
+        """Return the names of the values read by the node that makes the value `name`."""
         value = self._made.get(name)
         node = None if value is None else value.producer()
         return [] if node is None else [v.name for v in values_read(node) if v.name]
@@ -192,7 +192,7 @@ def _may_be_float(dtype: ir.DataType | None) -> bool:
 
 
 def _discretizes(node: ir.Node) -> bool:
-    """A Cast among floating-point types decides nothing."""
+    """Tell whether `node` decides something; a Cast among floating-point types does not."""
     if node.op_type == "CastLike":
         return not _may_be_float(node.outputs[0].dtype)
     if node.op_type == "Cast":

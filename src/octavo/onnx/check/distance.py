@@ -157,10 +157,10 @@ def looks_squashed(pairs: Pairs) -> bool:
 
 
 def before(array: Array, bounds: Bounds) -> Array | None:
-    """What the node was given, as far as `array`, its output, still tells; float64.
+    """Compute a node's input from its output `array`, as far as that still tells; float64.
 
-    That of a softmax is centred: nobody can tell what was added to all of a row. None for other
-    nodes, and where next to nothing is left: a sigmoid of 1 or a probability of 0.
+    The input of a softmax is centred: nobody can tell what was added to all of a row. None for
+    other nodes, and where next to nothing is left: a sigmoid of 1 or a probability of 0.
     """
     y = array.astype(np.float64)
     if bounds.squash is Squash.SIGMOID:
@@ -185,7 +185,7 @@ def is_float(value: Any) -> bool:
 
 
 def tensors(value: Any) -> Arrays:
-    """The numbers in one output: of a tensor, a sequence, or maps (of a classifier, by label)."""
+    """Return the numbers in an output: a tensor, a sequence, or a classifier's maps, by label."""
     found = as_array(value)
     return [found] if isinstance(found, np.ndarray) else []
 
@@ -193,7 +193,7 @@ def tensors(value: Any) -> Arrays:
 def seen(
     padding: Padding, name: str, a: Arrays, b: Arrays, bounds: Bounds | None = None
 ) -> tuple[Arrays, Arrays]:
-    """The value `name` of both models, without padding; a softmax over tokens stays whole."""
+    """Return the value `name` of both models without padding; a softmax over tokens stays whole."""
     if len(a) != 1 or len(b) != 1:
         return a, b
     if bounds is not None and bounds.squash is Squash.SOFTMAX and _is_of_tokens(bounds, a[0]):
@@ -240,7 +240,7 @@ def distance_before(
     where: str,
     forced: tuple[str, ...] = (),
 ) -> Distance | None:
-    """The distance of what a node was given, computed from what it gave."""
+    """Return the distance between a node's inputs, computed from its outputs; None if unknown."""
     found = []
     for feed, a, b in pairs:
         theirs, ours = ([before(x, bounds) for x in arrays] for arrays in (a, b))

@@ -43,9 +43,9 @@ class LayerEffects:
         self._outcomes = [o for o in outcomes if o.quantized]
 
     def worst_layer(self, feed: Feed, value: str, forced: Sequence[str] = ()) -> str | None:
-        """The layer with the largest effect on `value`, or None.
+        """Return the layer with the largest effect on `value`, or None.
 
-        Where that cannot be seen (layers in subgraphs, models that are too large): the one whose
+        Where that cannot be seen (layers in subgraphs, models that are too large): the layer whose
         weight lost most, of those that ran.
         """
         with suppress(OctavoError):
@@ -58,7 +58,7 @@ class LayerEffects:
         return self._of_these(feed, [o.layer.name for o in self._outcomes])
 
     def effects(self, feed: Feed, value: str, forced: Sequence[str] = ()) -> dict[str, float]:
-        """The error at `value` with what shows at each of the layers' values alone quantized.
+        """Return, by value that shows layers, the error at `value` if only that value is quantized.
 
         Raises OctavoError.
         """
@@ -78,7 +78,7 @@ class LayerEffects:
         return found
 
     def own_errors(self, feed: Feed) -> dict[str, float]:
-        """The error of each layer at its value, where it is fed the float model's.
+        """Return the error of each layer at its value, where it is fed the float model's.
 
         Raises OctavoError.
         """
@@ -86,8 +86,10 @@ class LayerEffects:
         return {shown[at]: error for at, (_, error) in self._changes(feed, list(shown)).items()}
 
     def _changes(self, feed: Feed, at: Sequence[str]) -> dict[str, tuple[npt.NDArray[Any], float]]:
-        """What quantizing a layer adds to its value where it is fed the float model's, and the
-        error that this is."""
+        """Return the change and the error that quantizing makes at each value in `at`.
+
+        Each layer is fed the float model's values.
+        """
         self._pair.refuse_large(at, feed)
         cut = LayerProbe(self._pair.quantized(), at, self._pair.shared, "the quantized model, cut,")
         theirs = ValueProbe(self._pair.floating(), [*at, *cut.needs], FLOAT_LABEL)
@@ -147,7 +149,7 @@ class _Perturbed:
         self._runner = ValueProbe(model, [self._shown], "the float model, changed,")
 
     def run(self, added: Values) -> npt.NDArray[Any]:
-        """The value with `added`, arrays by name, added where they belong."""
+        """Return the value of a run with the arrays of `added`, by name, added where they go."""
         changes = {self._inputs[name]: array for name, array in added.items()}
         found = self._runner.run({**self._feed, **changes})
         shown = as_array(found[self._shown])

@@ -27,16 +27,16 @@ class Memory:
         self._proto = _without_weights(model)
 
     def most(self, feed: Mapping[str, Any]) -> float:
-        """The bytes that comparing two models on `feed` takes above the models."""
+        """Return the bytes that comparing two models on `feed` takes above the models."""
         return COPIES * self.of_run(feed)
 
     def of_values(self, names: Iterable[str], feed: Mapping[str, Any]) -> float:
-        """The bytes of these values of both models, as far as their sizes are known."""
+        """Return the bytes of these values of both models, as far as their sizes are known."""
         known = self._known(feed)
         return 2 * sum(known.get(name, 0) for name in names)
 
     def of_run(self, feed: Mapping[str, Any]) -> int:
-        """The bytes of one run: the most that inputs, activations and outputs take at a time.
+        """Return a run's bytes: the most that inputs, activations and outputs take at a time.
 
         A value whose size neither ONNX's shape inference nor the model itself tells is taken to be
         as large as the largest that it is computed from.
@@ -76,7 +76,7 @@ class Memory:
 
 
 def _stated_bytes(value: ir.Value, symbols: Mapping[str, int]) -> int | None:
-    """What the model itself says of a value, with sizes for its names."""
+    """Return a value's bytes by the shape that the model states, with `symbols` for its names."""
     if value.shape is None or value.dtype is ir.DataType.STRING:
         return None
     dims = [d if isinstance(d, int) else symbols.get(d.value or "") for d in value.shape]
@@ -110,7 +110,7 @@ def _inferred(given: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def _without_weights(model: ir.Model) -> onnx.ModelProto:
-    """The main graph with large constants as inputs, and without what it says of activations."""
+    """Return the main graph with large constants as inputs and without stated activation shapes."""
     graph = model.graph
     large = {
         name: (value, value.const_value)
@@ -142,7 +142,7 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _stated(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """What a graph and its bodies say of their values."""
+    """Yield the types that a graph and its bodies state for their values."""
     yield from (*graph.value_info, *graph.output)
     for body in (body for node in graph.node for body in _bodies(node)):
         yield from _stated(body)
@@ -156,7 +156,7 @@ def _made_inside(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _reads(node: onnx.NodeProto) -> list[str]:
-    """The names that a node and its subgraphs read."""
+    """Return the names that a node and its subgraphs read."""
     inside = [name for body in _bodies(node) for inner in body.node for name in _reads(inner)]
     return [*filter(None, node.input), *inside]
 

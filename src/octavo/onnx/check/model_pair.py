@@ -49,11 +49,11 @@ class ModelPair:
         self._names = None if layers is None else frozenset(layers)
 
     def floating(self) -> ir.Model:
-        """The float model, read afresh: whoever opens it changes it."""
+        """Read the float model afresh: whoever opens it changes it."""
         return load_normalized(self._source.origin)
 
     def quantized(self) -> ir.Model:
-        """The quantized model, read afresh."""
+        """Read the quantized model afresh."""
         return load_normalized(self._quantized)
 
     @cached_property
@@ -94,7 +94,7 @@ class ModelPair:
         return ComparablePoints(self.floating(), at, self.shared)
 
     def layers_behind(self, value: str) -> frozenset[str]:
-        """The quantized layers that a value comes of."""
+        """Return the quantized layers that the value named `value` is computed from."""
         shown = self.points.layers_behind(value)
         return frozenset(n for n, values in self.layers.items() if shown.intersection(values))
 
@@ -109,7 +109,7 @@ class ModelPair:
         return Memory(self.floating())
 
     def refuse_large(self, shown: Iterable[str], feed: Mapping[str, Any]) -> None:
-        """Raises ModelError where the values would need more memory than a check may take."""
+        """Raise ModelError where the values would need more memory than a check may take."""
         needed = self.memory.of_values(shown, feed)
         if needed > MOST_OPENED_BYTES:
             raise ModelError(f"looking into both models needs about {needed / 1e9:.1f} GB")
@@ -127,7 +127,7 @@ class PairSessions:
         self._given: dict[str, str] = {}
 
     def run(self, feed: Mapping[str, Any]) -> tuple[Values, Values]:
-        """The values of the float model, and of the quantized one. Raises ModelError."""
+        """Return the values of the float model and of the quantized one. Raises ModelError."""
         self._pair.refuse_large([*self._shown, *self._forced], feed)
         theirs = self._theirs.run(feed)
         if self._ours is None:
@@ -140,7 +140,7 @@ class PairSessions:
 
 
 def make_inputs(model: ir.Model, names: Iterable[str], values: Values) -> dict[str, str]:
-    """Makes inputs of values; the new names by the old ones. Changes `model`."""
+    """Turn the values `names` into inputs of `model`; return their new names by the old ones."""
     fresh, graph = Names(model), model.graph
     made = {v.name: v for node in graph for v in node.outputs if v.name in values}
     given = {}

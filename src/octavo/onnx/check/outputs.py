@@ -128,7 +128,7 @@ class OutputComparison:
 
 
 def _plain(name: str, pairs: Pairs, max_error: float | None) -> Distance | OpenOutput | None:
-    """What the numbers of the output itself say."""
+    """Return what the output's own numbers show: a distance, an open output, or None."""
     for _, a, b in pairs:
         shapes = [x.shape for x in a], [x.shape for x in b]
         if all(map(is_float, a)) and shapes[0] != shapes[1]:

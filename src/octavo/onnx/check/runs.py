@@ -43,7 +43,7 @@ class Clock:
         self._started, self._seconds = perf_counter(), CHECK_SECONDS
 
     def ran(self, seconds: float) -> None:
-        """Takes note of a run of the float model."""
+        """Record that a run of the float model took `seconds`."""
         self._seconds = max(self._seconds, FLOAT_RUNS * seconds)
 
     @property
@@ -53,8 +53,10 @@ class Clock:
 
 
 def run_within(model: Any, names: list[str] | None, feed: Feed, seconds: float) -> Any:
-    """The outputs of a session. Raises TimeoutError where it is not done in time, and whatever ONNX
-    Runtime raises."""
+    """Return the outputs of a session's run.
+
+    Raises TimeoutError where the run is not done in `seconds`, and whatever ONNX Runtime raises.
+    """
     options = ort.RunOptions()
     options.log_severity_level = 4
 
@@ -105,7 +107,7 @@ class Runs:
         return Memory(model)
 
     def given(self, feeds: Sequence[Feed]) -> list[Run]:
-        """Runs on all of `feeds`. Raises InputDataError where the float model rejects one."""
+        """Run both models on `feeds`. Raises InputDataError where the float model rejects one."""
         done = []
         for feed in feeds:
             try:
@@ -119,9 +121,9 @@ class Runs:
         return done
 
     def accepted(self, branch: int = 0) -> Iterator[Accepted]:
-        """Inputs that are made up, fit into the budget, and that the float model takes.
+        """Yield made-up inputs that fit into the budget and that the float model takes.
 
-        Their sizes grow, in a time of their own, where it takes none of those that are likely.
+        Their sizes grow, in a time of their own, where the model takes none of the likely ones.
         """
         taken = None
         for taken in self._accepted(branch, grows=False):
@@ -157,11 +159,11 @@ class Runs:
             yield Accepted(feed, expected)
 
     def both(self, taken: Accepted) -> Run:
-        """Runs the other model on inputs that the float one took. Raises TimeoutError."""
+        """Run the other model on inputs that the float one took. Raises TimeoutError."""
         return self._run(taken.feed, taken.expected, max(self.clock.left, 1.0))
 
     def again(self, feed: Feed) -> Sequence[Any]:
-        """The float model's outputs on a feed that it has taken before."""
+        """Return the float model's outputs on a feed that it has taken before."""
         return list(self.theirs.run(self.names, feed))
 
     def _run(self, feed: Feed, expected: Sequence[Any], seconds: float | None) -> Run:
@@ -184,7 +186,7 @@ class Runs:
 
 
 def open_float(source: Source) -> Any:
-    """A session on the float model, or why there is none."""
+    """Open a session on the float model, or return why there is none."""
     try:
         origin = source.origin
         return open_session(origin if isinstance(origin, Path) else origin.SerializeToString())

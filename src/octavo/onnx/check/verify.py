@@ -46,8 +46,9 @@ def verify(
     *,
     advice: str | None = None,
 ) -> Verification:
-    """Raises VerificationError if the quantized model does not load or is not what was promised.
+    """Compare the quantized model with the float model of `source`.
 
+    Raises VerificationError if the quantized model does not load or is not what was promised.
     `feeds` are the inputs that were given; None has them made up, within a budget of memory and
     time. Where the float model itself does not load or rejects every made-up input, or no output
     shows anything, the status is "unchecked". With `max_error=None` any finite difference passes,
@@ -131,7 +132,7 @@ class _Check:
                 return
 
     def _other_branches(self) -> Iterator[Run]:
-        """Runs that come to layers which no others came to, while there are such layers."""
+        """Yield runs that reach layers which no others reached, while there are such layers."""
         if not self._coverage.missing:
             return
         model = self._runs.model
@@ -145,7 +146,7 @@ class _Check:
                     yield self._runs.both(taken)
 
     def _take(self, runs: Sequence[Run], kind: str) -> None:
-        """Raises VerificationError where the quantized model is not what was promised."""
+        """Compare `runs`; raise VerificationError where the quantized model is not as promised."""
         found = self._outputs.compare(runs, self._max_error)
         if found.mismatches and self._max_error is not None:
             raise _other_shape(found)
@@ -161,7 +162,7 @@ class _Check:
             self._found = found
 
     def _result(self, kind: str) -> Verification:
-        """What the runs showed; the layers that none came to are named."""
+        """Return what the runs showed, with the names of the layers that none came to."""
         found, missing = self._found, tuple(self._coverage.missing)
         if self._suspects and found.worst is not None and not found.worst.error:
             found = self._equal_outputs(found)
@@ -178,7 +179,7 @@ class _Check:
         )
 
     def _equal_outputs(self, found: Findings) -> Findings:
-        """What equal outputs mean: that the layers are lossless, or that they were not reached."""
+        """Return what equal outputs mean: that the layers are lossless, or were not reached."""
         if len(self._coverage.missing) == self._suspects:
             return Findings(unresolved=(EQUAL,))
         at = self._outputs.hidden_difference(self._ran)
@@ -255,7 +256,7 @@ def _other_shape(found: Findings) -> VerificationError:
 
 
 def _advice(layer: str | None) -> str:
-    """The end of an error message: where to look and what to do."""
+    """Return the end of an error message: where to look and what to do."""
     if layer is None:
         return " Exclude layers until it is close, or choose a more accurate recipe."
     return (
@@ -265,7 +266,7 @@ def _advice(layer: str | None) -> str:
 
 
 def made_up_feeds(source: Source) -> Iterator[Feed]:
-    """Inputs that the float model accepts."""
+    """Yield made-up inputs that the float model accepts."""
     session = open_float(source)
     if not isinstance(session, str):
         for taken in Runs(session, session, source).accepted():

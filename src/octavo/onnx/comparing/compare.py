@@ -59,7 +59,7 @@ def compare(
     custom_ops: Libraries | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Runs both files on the same inputs and says how far apart they are, and where.
+    """Run both files on the same inputs and say how far apart they are, and where.
 
     Args:
         float_model: the file that the quantized one was made from.
@@ -132,7 +132,7 @@ class _Compared:
 
 
 def _read(path: str | Path) -> Source:
-    """The model with its functions inlined, as conversion has it. The file is not changed."""
+    """Read the model, its functions inlined as conversion has it. The file is not changed."""
     source = load(path)
     normalize.normalize(source.model, source.label, normalize.OLDEST)
     return source
@@ -192,7 +192,7 @@ def _errors(
     found: _Compared,
     progress: Progress,
 ) -> list[LayerErrors]:
-    """What the runs say of every quantized layer."""
+    """Run both models and return the errors of every quantized layer."""
     read = [_multiplied_activations(pair.site) for pair in pairing.pairs]
     at = [name for pair in pairing.pairs for name in pair.at]
     ours = ValueProbe(_read(quantized_path).model, at, str(quantized_path))
@@ -242,7 +242,7 @@ def _multiplied_activations(site: Site) -> tuple[str, ...]:
 
 
 def _float_weights(site: Site, constants: Constants) -> Iterator[npt.NDArray[Any]]:
-    """The layer's weights one by one, as they are stored: perhaps transposed."""
+    """Yield the layer's weights one by one, as they are stored: perhaps transposed."""
     for weight in site.weights:
         leaf = constants.root(weight).leaf
         yield constants.array(leaf)
@@ -250,7 +250,7 @@ def _float_weights(site: Site, constants: Constants) -> Iterator[npt.NDArray[Any
 
 
 def holds_scores(value: ir.Value) -> bool:
-    """False for an output of which the graph says that it holds vectors."""
+    """Tell whether an output may hold scores: False where the graph says that it holds vectors."""
     node = value.producer()
     while node is not None and node.op_type in _SAME and node.inputs[0] is not None:
         node = node.inputs[0].producer()
@@ -258,7 +258,7 @@ def holds_scores(value: ir.Value) -> bool:
 
 
 def _normalizes(node: ir.Node) -> bool:
-    """A layer normalization in parts: Add(Mul(Div(.., Sqrt(..)), scale), bias)."""
+    """Tell whether `node` ends a layer norm in parts: Add(Mul(Div(.., Sqrt(..)), scale), bias)."""
     for op in ("Add", "Mul", "Div"):
         if node.op_type != op:
             return False

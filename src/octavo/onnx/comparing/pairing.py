@@ -66,7 +66,7 @@ class LayerPairing:
 
 
 def pair_up(floating: Source, quantized: Source) -> LayerPairing:
-    """Finds the layers of `floating` in `quantized`; both are normalized.
+    """Find the layers of `floating` in `quantized`; both are normalized.
 
     Raises ModelError where the two do not belong together, or nothing is quantized.
     """

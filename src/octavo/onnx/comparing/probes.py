@@ -46,7 +46,7 @@ def _activations(model: ir.Model) -> Iterator[str]:
 
 
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node reads: its inputs, and what its subgraphs read of graphs around it."""
+    """Yield what a node reads: its inputs, and what its subgraphs read of graphs around it."""
     yield from (v for v in node.inputs if v is not None)
     for body in subgraphs(node):
         for inner in body:
@@ -55,7 +55,7 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def nodes_in(node: ir.Node) -> Iterator[ir.Node]:
-    """The node, and all nodes of its subgraphs."""
+    """Yield the node, and all nodes of its subgraphs."""
     yield node
     for body in subgraphs(node):
         for inner in body:
@@ -63,7 +63,7 @@ def nodes_in(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """The node's subgraphs."""
+    """Yield the node's subgraphs."""
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.GRAPH:
             yield attribute.as_graph()
@@ -77,7 +77,7 @@ def main_graph_nodes(main: ir.Graph) -> dict[ir.Node, ir.Node]:
 
 
 def nodes_making(value: ir.Value, shared: Collection[str]) -> dict[ir.Node, None]:
-    """The nodes of the main graph that make `value` of shared values (and constants)."""
+    """Return the nodes of the main graph that make `value` from shared values (and constants)."""
     found: dict[ir.Node, None] = {}
     producer = value.producer()
     main = None if producer is None else producer.graph
@@ -114,7 +114,7 @@ class ValueProbe:
     """A session whose outputs are the values with these names."""
 
     def __init__(self, model: ir.Model, names: Iterable[str], label: str) -> None:
-        """Changes `model`. `label` is what messages call it."""
+        """Change `model`: its outputs become `names`. Messages call the model `label`."""
         made = {v.name: v for node in model.graph for v in node.outputs if v.name}
         self._names = [name for name in dict.fromkeys(names) if name in made]
         self._label = label
@@ -123,7 +123,7 @@ class ValueProbe:
         self._takes = {v.name for v in self._runner.get_inputs()}
 
     def run(self, feed: Mapping[str, Any]) -> Values:
-        """The values by name, those of `feed` among them. Raises ModelError."""
+        """Return the values by name, those of `feed` among them. Raises ModelError."""
         fed = {name: value for name, value in feed.items() if name in self._takes}
         found = dict(zip(self._names, _run(self._runner, fed, self._label), strict=True))
         return {**feed, **found}
@@ -140,7 +140,7 @@ class LayerProbe:
     def __init__(
         self, model: ir.Model, at: Iterable[str], shared: frozenset[str], label: str
     ) -> None:
-        """Changes `model`."""
+        """Prepare to cut `model`, which changes, where values `at` are made from `shared` ones."""
         made = {v.name: v for node in model.graph for v in node.outputs if v.name}
         self._at = list(dict.fromkeys(at))
         self._model, self._label = model, label
@@ -157,14 +157,14 @@ class LayerProbe:
         return list(self._fed)
 
     def run(self, values: Mapping[str, npt.NDArray[Any]]) -> Values:
-        """The layers' outputs by name. Raises ModelError."""
+        """Return the layers' outputs by name. Raises ModelError."""
         if self._runner is None:
             self._open(values)
         fed = {new: values[name] for name, new in self._new.items()}
         return dict(zip(self._at, _run(self._runner, fed, self._label), strict=True))
 
     def _open(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
-        """What is cut off takes the types that it has in `values`: a graph need not state them."""
+        """Cut the layers off; `values` tell the inputs' types, as a graph need not state them."""
         names, graph = Names(self._model), self._model.graph
         inputs = {}
         for name, old in self._fed.items():
@@ -182,7 +182,7 @@ class LayerProbe:
         self._runner = _opened(self._model, self._label)
 
     def _drop_others(self) -> None:
-        """Takes out what no layer needs, even where subgraphs of nodes that go refer to it."""
+        """Take out what no layer needs, even where subgraphs of nodes that go refer to it."""
         graph = self._model.graph
         graph.remove([node for node in graph if node not in self._nodes])
         needed = {v for node in self._nodes for v in values_read(node)}
@@ -193,7 +193,7 @@ class LayerProbe:
 
 
 def input_like(name: str, array: npt.NDArray[Any]) -> ir.Value:
-    """An input of a graph that takes arrays like this one, of any size."""
+    """Build an input of a graph that takes arrays of the dtype and rank of `array`, of any size."""
     text = array.dtype.kind in "OUS"
     dtype = ir.DataType.STRING if text else ir.DataType.from_numpy(array.dtype)
     return ir.Value(

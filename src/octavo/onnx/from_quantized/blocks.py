@@ -123,7 +123,7 @@ def _packed(
     shape: tuple[int, int],
     t: RestoringContext,
 ) -> ir.Value | None:
-    """The weight [n, k] of integers that are packed into bytes; None for other sizes."""
+    """Return the weight [n, k] of integers that are packed into bytes; None for other sizes."""
     n, k = shape
     bits, block = attribute_int(node, "bits", 4), attribute_int(node, "block_size", 128)
     blocks = -(-k // block)
@@ -155,7 +155,7 @@ def typed_blocks(
     *,
     axis: int = 1,
 ) -> ir.Value | None:
-    """The weight [n, k] of integers of a type of their own, in blocks along `axis`."""
+    """Return the weight [n, k] of integers of a type of their own, in blocks along `axis`."""
     dtype, shape, turned = t.constants.dtype(q), t.constants.shape(q), axis == 0
     if dtype not in TYPED or len(shape) != 2:
         return None
@@ -224,7 +224,7 @@ def _stored(
 
 
 def _reader(part: ir.Value, t: RestoringContext) -> Callable[[], npt.NDArray[Any]]:
-    """Reads a constant when it is needed: the nodes that it follows from may be gone then."""
+    """Return what reads a constant when needed: the nodes that it follows from may be gone then."""
     tensor, shape = t.constants.tensor(_leaf(part)), t.constants.shape(part)
     if tensor is None:
         array = np.array(t.numbers(part))
@@ -240,7 +240,7 @@ def _reader(part: ir.Value, t: RestoringContext) -> Callable[[], npt.NDArray[Any
 
 
 def _leaf(part: ir.Value) -> ir.Value:
-    """What lies behind Reshapes of a constant."""
+    """Return what lies behind Reshapes of a constant."""
     node = part.producer()
     while node is not None and node.op_type == "Reshape" and node.inputs[0] is not None:
         part = node.inputs[0]

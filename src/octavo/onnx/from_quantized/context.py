@@ -62,7 +62,7 @@ class RestoringContext(Context):
         *,
         form: str | None = None,
     ) -> ir.Value | None:
-        """The float weight `scale * (q - zero_point)`, one for all who ask for the same numbers.
+        """Return the float weight `scale * (q - zero_point)`, the same one for the same numbers.
 
         `scale` and `zero_point` broadcast with `q`; None where they do not, or `q` are no bytes.
         Where `q` is a matrix that is stored the other way round, so is the weight.
@@ -106,7 +106,7 @@ class RestoringContext(Context):
         return self.emitter.initializer(tensor, name)
 
     def restore(self, last: ir.Node, outputs: Sequence[ir.Value | None], was: WasQuantized) -> None:
-        """Puts the float node that was drawn, whose outputs are `outputs`, in place of `last`."""
+        """Put the float node that was drawn, whose outputs are `outputs`, in place of `last`."""
         first = outputs[0]
         assert first is not None
         self.restored[first] = was

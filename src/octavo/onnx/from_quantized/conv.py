@@ -61,7 +61,7 @@ def restore(node: ir.Node, t: RestoringContext) -> bool:
 def _bias(
     last: ir.Node, shape: tuple[int, ...], name: str, t: RestoringContext
 ) -> tuple[ir.Value | None, ir.Node]:
-    """The bias [M] behind `last`, and the node that adds it; None and `last` without one."""
+    """Return the bias [M] behind `last`, and the node that adds it; None and `last` without one."""
     outputs, rank = shape[0], len(shape)
     add = read_by(last.outputs[0], "Add")
     value = None if add is None else other(add, last.outputs[0])
@@ -75,14 +75,14 @@ def _bias(
 
 
 def _early_bias(node: ir.Node, t: RestoringContext) -> ir.Node | None:
-    """The node that adds a bias to the integers of `node`, if one does."""
+    """Return the node that adds a bias to the integers of `node`, if one does."""
     add = read_by(node.outputs[0], "Add")
     bias = None if add is None else _float_bias(add)
     return add if bias is not None and t.constants.is_constant(bias) else None
 
 
 def _float_bias(add: ir.Node) -> ir.Value | None:
-    """The bias [M] that was divided by the scales, rounded and shaped."""
+    """Return the bias [M] that was divided by the scales, rounded and shaped."""
     for value in add.inputs:
         at = value
         for op in ("Reshape", "Cast", ROUNDED, "Div"):

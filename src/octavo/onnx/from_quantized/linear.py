@@ -40,12 +40,12 @@ def restore(node: ir.Node, t: RestoringContext) -> bool:
 
 
 def layer_name(node: ir.Node) -> str:
-    """The name that the layer had before it was quantized."""
+    """Return the name that the layer had before it was quantized."""
     return (node.name or node.op_type.lower()).removesuffix(SUFFIX)
 
 
 def _right(found: Product, t: RestoringContext) -> tuple[ir.Value | None, float]:
-    """The right operand in float, and what the product is multiplied by."""
+    """Return the right operand in float, and what the product is multiplied by."""
     if not t.constants.is_constant(found.w):
         b = rows_of(found.w, t)
         if b is None or b.row is not None or not _is_of(found.scale, b.scale):

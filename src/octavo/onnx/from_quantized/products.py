@@ -48,7 +48,7 @@ class Product:
 
 
 def product_of(node: ir.Node, t: RestoringContext) -> Product | None:
-    """The product that `node` multiplies the integers of; None for another form."""
+    """Return the integer product that `node` computes or scales; None for another form."""
     if node.op_type == "MatMulIntegerToFloat" and node.domain == MS:
         return _scaled(node, t)
     if node.op_type == "DynamicQuantizeMatMul" and node.domain == MS:
@@ -79,7 +79,7 @@ def _scaled(node: ir.Node, t: RestoringContext) -> Product | None:
 
 
 def _alpha(factor: np.float32, step: np.float32) -> float:
-    """The factor that `factor` holds beside `step`: of those that round to it, the shortest."""
+    """Return the shortest of the factors whose product with `step` rounds to `factor`."""
     near = np.float32(factor / step)
     around = [near]
     for towards in (-np.inf, np.inf):

@@ -39,7 +39,7 @@ class Rows:
 
 
 def rows_of(q: ir.Value | None, t: RestoringContext) -> Rows | None:
-    """The activation behind `q`, if it is quantized in one of these forms."""
+    """Return the activation behind `q`, if it is quantized in one of the known forms."""
     node = None if q is None else q.producer()
     if q is None or node is None:
         return None
@@ -107,7 +107,7 @@ def _is_range(row: ir.Value | None, x: ir.Value, t: RestoringContext) -> bool:
 
 
 def made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
-    """The node that makes `value`, if it is a standard `op_type`."""
+    """Return the node that makes `value`, if it is a standard `op_type`."""
     node = None if value is None else value.producer()
     if node is None or node.op_type != op_type or node.domain not in ("", "ai.onnx"):
         return None
@@ -115,7 +115,7 @@ def made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
 
 
 def number(value: ir.Value | None, t: RestoringContext) -> np.float32 | None:
-    """A constant of one element."""
+    """Return the number in a constant of one element; None for another value."""
     tensor = t.constants.tensor(value)
     if tensor is None or tensor.size != 1:
         return None
@@ -124,7 +124,7 @@ def number(value: ir.Value | None, t: RestoringContext) -> np.float32 | None:
 
 
 def read_by(value: ir.Value, op_type: str) -> ir.Node | None:
-    """The one node that reads `value`, in the same graph, if it is a standard `op_type`."""
+    """Return the one node that reads `value`, in the same graph, if it is a standard `op_type`."""
     reader = only_reader(value)
     if reader is None or reader[0].op_type != op_type or reader[0].domain not in ("", "ai.onnx"):
         return None
@@ -132,7 +132,7 @@ def read_by(value: ir.Value, op_type: str) -> ir.Node | None:
 
 
 def other(node: ir.Node, value: ir.Value) -> ir.Value | None:
-    """The operand of `node`, which has two, that is not `value`."""
+    """Return the operand of `node`, which has two, that is not `value`."""
     if len(node.inputs) != 2:
         return None
     return node.inputs[1] if node.inputs[0] is value else node.inputs[0]

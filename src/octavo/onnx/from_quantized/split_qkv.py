@@ -52,7 +52,7 @@ class _Joint:
     depth: int
 
     def draw(self, i: int, t: RestoringContext) -> ir.Value:
-        """The heads of part `i`."""
+        """Draw the nodes of part `i` alone; return its heads."""
         e = t.emitter
         q, w, step, scale, zero, w_zero = self.product.inputs
         name = self._name(self.product, i)
@@ -71,7 +71,7 @@ class _Joint:
         return e.op("Transpose", [y], out=out, name=self._name(self.turned, i), perm=perm)
 
     def _name(self, node: ir.Node, i: int) -> str:
-        """That of part `i` of `node`, as far as it tells."""
+        """Return the name of part `i` of `node`, from its joint name where that lists all parts."""
         names = (node.name or node.op_type).split(JOINT)
         return names[i] if len(names) == len(self.heads) else f"{node.name}_{i}"
 
@@ -91,7 +91,7 @@ class _Joint:
 
 
 def _joint(product: ir.Node, t: RestoringContext) -> _Joint | None:
-    """What `product` is part of, if it is one of several."""
+    """Return the product of several layers at `product`; None where it is no such product."""
     scaled = read_by(product.outputs[0], "Mul")
     add = None if scaled is None else read_by(scaled.outputs[0], "Add")
     if scaled is None or (add is not None and not _adds_constant(add, scaled, t)):
@@ -124,7 +124,7 @@ def _takes_heads(turned: ir.Node, split: ir.Node) -> bool:
 
 
 def _heads(split: ir.Node, t: RestoringContext) -> Sequence[int]:
-    """The number of heads of each part; none where they are not constant."""
+    """Return the number of heads of each part; none where they are not constant."""
     given = split.attributes.get("split")
     if given is not None:
         return given.as_ints()

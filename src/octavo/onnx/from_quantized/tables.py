@@ -52,7 +52,7 @@ def _on_rows(node: ir.Node) -> bool:
 def _centred(
     node: ir.Node, indices: ir.Value, t: RestoringContext
 ) -> tuple[npt.NDArray[Any], ir.Value] | None:
-    """The zero points, one or one a row, and the steps from them as float32."""
+    """Return the zero points, one or one a row, and the steps from them as float32."""
     cast = read_by(node.outputs[0], "Cast")
     if cast is None:
         return None
@@ -72,7 +72,7 @@ def _centred(
 def _looked_up(
     value: ir.Value | None, indices: ir.Value, t: RestoringContext
 ) -> npt.NDArray[Any] | None:
-    """The constant whose entries for `indices` are `value`."""
+    """Return the constant whose entries for `indices` are `value`."""
     gather = made_by(value, "Gather")
     if gather is None or not _on_rows(gather) or gather.inputs[1] is not indices:
         return None

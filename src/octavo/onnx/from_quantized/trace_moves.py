@@ -22,7 +22,7 @@ MOVES = frozenset(
 
 
 def trace(q: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
-    """What `q` was moved from, and the nodes that did it, in order."""
+    """Return what `q` was moved from, and the nodes that did it, in order."""
     moves: list[ir.Node] = []
     while True:
         node = q.producer()

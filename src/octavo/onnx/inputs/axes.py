@@ -70,7 +70,7 @@ class InputLayout:
 def layouts_of(
     inputs: Sequence[ir.Value], kinds: Mapping[str, InputKind], flow: Dataflow
 ) -> list[InputLayout]:
-    """The inputs, in their order."""
+    """Return the layouts of the inputs, in their order."""
     found = []
     for value in inputs:
         needs = _first_layer(value, flow)
@@ -142,7 +142,7 @@ def _of_picture(rank: int, channels_last: bool) -> list[Axis]:
 
 
 def _named(axis: Axis, symbol: str, *, is_first: bool) -> Axis:
-    """What the name of an axis says, where that is plain."""
+    """Return the axis that the name `symbol` says, where that is plain, else `axis`."""
     words = name_words(symbol)
     if not words or any(c in symbol for c in "+-*/"):
         return axis
@@ -225,7 +225,7 @@ class _Needs:
 
 
 def _first_layer(value: ir.Value, flow: Dataflow) -> _Needs:
-    """What the first layer that reads `value` needs of its shape."""
+    """Return what the first layer that reads `value` needs of its shape."""
 
     def same_shape(node: ir.Node, index: int) -> bool:
         if node.op_type in _ELEMENTWISE and len(node.inputs) == 2:

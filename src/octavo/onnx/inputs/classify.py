@@ -171,7 +171,7 @@ def _counted(value: ir.Value, uses: IntegerUses) -> InputKind | None:
 
 
 def _choices(uses: IntegerUses) -> tuple[int, ...]:
-    """The numbers that it is compared with, and one beside each of those that order."""
+    """Return the numbers an input is compared with, and the neighbours of those that order."""
     beside = [n for o in uses.ordered_with for n in (o, o - 1, o + 1)]
     return tuple(dict.fromkeys([*uses.equal_to, *beside]))
 

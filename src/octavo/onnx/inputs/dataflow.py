@@ -49,7 +49,7 @@ class Reading(NamedTuple):
     axes: Axes
 
     def axis(self, axis: int) -> int | None:
-        """The input's axis behind `axis` of what the node reads; None where nobody knows."""
+        """Return the input's axis behind `axis` of what the node reads; None where unknown."""
         if self.axes is None:
             return axis
         return self.axes[axis] if -len(self.axes) <= axis < len(self.axes) else None
@@ -125,17 +125,17 @@ class Dataflow:
         return self.constants.is_constant(value)
 
     def number(self, value: ir.Value | None) -> float | None:
-        """A stored number, where all elements are that number."""
+        """Return a stored number, where all elements are that number, else None."""
         found = self.numbers(value)
         return found[0] if found and len(set(found)) == 1 else None
 
     def whole(self, value: ir.Value | None) -> int | None:
-        """A stored number that is finite, without what is behind the point."""
+        """Return a stored number that is finite, without its fraction; None where there is none."""
         found = self.number(value)
         return None if found is None or not math.isfinite(found) else int(found)
 
     def numbers(self, value: ir.Value | None) -> list[float] | None:
-        """The elements of a small constant; large ones are not loaded."""
+        """Return the elements of a small constant; None for others: large ones are not loaded."""
         if value is None:
             return None
         try:
@@ -153,7 +153,7 @@ class Dataflow:
             return None  # of a type that has no numbers, as text
 
     def sizes(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        """The shape of a stored table, also where its numbers are held as integers."""
+        """Return the shape of a stored table, also where its numbers are held as integers."""
         while value is not None and not self.is_constant(value):
             node = value.producer()
             if node is None or node.op_type not in ("DequantizeLinear", "Identity", "Cast"):
@@ -182,24 +182,24 @@ def moves_or_picks(node: ir.Node, index: int) -> bool:
 
 
 def rank_of(value: ir.Value) -> int | None:
-    """The number of axes, where the model states it."""
+    """Return the number of axes of `value` where the model states it, else None."""
     return None if value.shape is None else len(value.shape)
 
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
-    """What `node` reads as its input number `index`; None where it has none."""
+    """Return what `node` reads as its input number `index`; None where it has none."""
     return node.inputs[index] if 0 <= index < len(node.inputs) else None
 
 
 def attribute_ints(node: ir.Node, name: str) -> tuple[int, ...] | None:
-    """An attribute that is a list of integers; None where the node has none of that name."""
+    """Return an attribute that is a list of integers; None where the node has none of that name."""
     found = node.attributes.get(name)
     is_list = found is not None and found.type is ir.AttributeType.INTS
     return tuple(found.as_ints()) if found is not None and is_list else None
 
 
 def attribute_int(node: ir.Node, name: str, default: int) -> int:
-    """An attribute that is an integer."""
+    """Return an attribute that is an integer; `default` where the node has none of that name."""
     found = node.attributes.get(name)
     is_int = found is not None and found.type is ir.AttributeType.INT
     return found.as_int() if found is not None and is_int else default

@@ -37,7 +37,7 @@ _PAST_SLOTS = {
 
 
 def scene(value: ir.Value, flow: Dataflow) -> InputKind | None:
-    """An image or a sound, by the first layer that reads it; None for anything else."""
+    """Tell an image or a sound by the first layer that reads `value`; None for anything else."""
     reading = _first_layer(value, flow)
     rank = rank_of(value)
     if reading is None:
@@ -112,7 +112,7 @@ def _to_255(value: ir.Value, flow: Dataflow) -> bool:
 
 
 def past_axis(value: ir.Value, flow: Dataflow) -> int | None:
-    """The axis along which the model puts more behind `value`, as a cache of keys has it."""
+    """Return the axis along which the model appends to `value`, as to a cache of keys, or None."""
     if value.shape is None or len(value.shape) < 3:
         return None
     rank = len(value.shape)

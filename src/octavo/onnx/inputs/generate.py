@@ -87,7 +87,7 @@ def made_up(
 def _values(
     layout: InputLayout, shape: tuple[int, ...], setting: Setting, rng: np.random.Generator
 ) -> npt.NDArray[Any]:
-    """An array, or a list of them where the input is a sequence."""
+    """Draw an array, or a list of them where the input is a sequence."""
     if isinstance(layout.value.type, ir.SequenceType):
         several: Any = [draw_values(layout, shape, setting, rng) for _ in range(_OF_A_SEQUENCE)]
         return several  # type: ignore[no-any-return]

@@ -25,7 +25,7 @@ CheckInputs = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 def required_inputs(graph: ir.Graph) -> list[ir.Value]:
-    """The inputs that have no initializer as their default."""
+    """Return the inputs that have no initializer as their default."""
     return [v for v in graph.inputs if not v.is_initializer()]
 
 
@@ -54,7 +54,7 @@ class FixedShapes:
 def _add_sizes(
     value: ir.Value, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]
 ) -> None:
-    """Adds to `symbols` the size of each symbolic dimension, with the input that says so."""
+    """Add to `symbols` the size of each symbolic dimension, with the input that says so."""
     given = f"the shape {list(shape)} given for input {value.name!r}"
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
         raise InputDataError(f"{given}: sizes are integers above 0; give such")
@@ -78,7 +78,7 @@ def _add_sizes(
 
 
 def read_inputs(given: CheckInputs, graph: ir.Graph) -> list[Feed]:
-    """The runs of a .npz (one run), a .jsonl (one run a line) or a mapping or list of mappings.
+    """Read the runs of a .npz (one run), a .jsonl (one run a line), a mapping or a list of them.
 
     Arrays are converted to the type of the input where that keeps their values. What does not fit
     the model's inputs raises InputDataError.

@@ -76,7 +76,7 @@ class IntegerUses:
 
 
 def integer_uses(value: ir.Value, flow: Dataflow) -> IntegerUses:
-    """Looks at the nodes that read `value`, through those that keep or shift its numbers."""
+    """Collect the uses of `value` by nodes, through those that keep or shift its numbers."""
     shifts: dict[ir.Value, int] = {}
     found = IntegerUses()
 
@@ -164,7 +164,7 @@ def _readers(value: ir.Value) -> Iterator[ir.Node]:
 
 
 def _rows(node: ir.Node, index: int, flow: Dataflow) -> int | None:
-    """The length of the axis of a stored table that input `index` of `node` looks up."""
+    """Return the length of the table axis that input `index` of `node` looks up, or None."""
     op, table, axis = node.op_type, None, attribute_int(node, "axis", 0)
     if op in ("Gather", "GatherBlockQuantized") and index == 1:
         table = input_at(node, 0)

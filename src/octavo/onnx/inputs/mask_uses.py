@@ -129,11 +129,11 @@ class _Probe:
         return self._pairs.get(value, (0.0, 1.0))
 
     def _other(self, node: ir.Node, index: int) -> float | None:
-        """The number that stands beside input `index` of a node of two inputs."""
+        """Return the stored number beside input `index` of a node of two inputs, or None."""
         return self._flow.number(node.inputs[1 - index]) if len(node.inputs) == 2 else None
 
     def _after(self, node: ir.Node, index: int, pair: Pair) -> Pair | None:
-        """What `node` makes of both; None where they are followed no further."""
+        """Apply `node` to both numbers of `pair`; None where they are followed no further."""
         op = node.op_type
         if op == "Cast" and attribute_int(node, "to", 0) == ir.DataType.BOOL:
             return float(pair[0] != 0), float(pair[1] != 0)

@@ -66,7 +66,7 @@ def is_name(symbol: object) -> bool:
 
 
 def name_words(name: str | None) -> frozenset[str]:
-    """The words in `attention_mask`, `inputLengths`, `past_key_values.0.key`."""
+    """Return the words in names like `attention_mask`, `inputLengths`, `past_key_values.0.key`."""
     text = _HUMPS.sub("_", name or "").lower()
     return frozenset(word for word in _WORD_ENDS.split(text) if word)
 

@@ -114,7 +114,7 @@ class Sizes:
         self._of_axis: dict[Axis, int] = {}
 
     def shape(self, layout: InputLayout) -> tuple[int, ...]:
-        """The sizes of all its axes."""
+        """Return the sizes of all axes of the input that `layout` describes."""
         return tuple(
             self._of_key(layout.key(i), axis) if size is None else size
             for i, (axis, size) in enumerate(zip(layout.axes, layout.sizes, strict=True))
@@ -155,7 +155,7 @@ class Sizes:
 
 
 def _part(name: str, axis: Axis) -> Axis:
-    """What a name in a sum counts."""
+    """Return the axis that a name in a sum of sizes counts along."""
     if "batch" in name.lower():
         return Axis.BATCH
     if "past" in name.lower():
@@ -174,7 +174,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def evaluate(text: str, size_of: Callable[[str], int]) -> int | None:
-    """The value of `past_length + 1`, `2*s0`, `s1//2`; None for anything else."""
+    """Return the value of `past_length + 1`, `2*s0`, `s1//2`; None for anything else."""
     if not any(c in text for c in "+-*/") or text.startswith("?") or _HYPHEN.search(text):
         return None
     try:

@@ -55,7 +55,7 @@ class Strides:
 
 
 def strides_of(value: ir.Value, graph: ir.Graph, flow: Dataflow) -> Strides:
-    """What happens to the input `value`, in one pass over the nodes."""
+    """Trace what happens to the input `value`, in one pass over the nodes."""
     cell: dict[ir.Value, tuple[float, float]] = {value: (1.0, 1.0)}
     found = Strides()
     for node in graph:
@@ -147,7 +147,7 @@ def pictures(strides: Strides, channels: int | None, height: int | None) -> list
 
 
 def _fitted(picture: Picture, strides: Strides) -> Picture:
-    """A multiple of the strides that is not too much work."""
+    """Round `picture` to multiples of the strides, at a size that is not too much work."""
     h, w = _bounded(picture, strides)
     down, across = strides.down, strides.across
     return max(1, round(h / down)) * down, max(1, round(w / across)) * across

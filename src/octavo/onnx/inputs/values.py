@@ -71,7 +71,7 @@ class _Draw:
 def draw_values(
     layout: InputLayout, shape: Sequence[int], setting: Setting, rng: np.random.Generator
 ) -> Array:
-    """An array of the input's type and the `shape`."""
+    """Draw an array of the input's type and the `shape`."""
     dtype = (layout.value.dtype or ir.DataType.FLOAT).numpy()
     drawn = np.asarray(_DRAWS[layout.kind.role](_Draw(layout, tuple(shape), setting, rng)))
     if dtype.kind in "iu" and drawn.dtype.kind == "i":
@@ -92,7 +92,7 @@ def _ids(d: _Draw) -> Array:
 
 
 def _types(d: _Draw) -> Array:
-    """The first segment, then the second, as of a pair of sentences."""
+    """Make segment numbers: the first segment, then the second, as of a pair of sentences."""
     of_one = np.arange(d.last) * min(d.kind.rows or 2, 2) // max(1, d.last)
     return np.broadcast_to(of_one, d.shape).astype(np.int64)
 
@@ -110,14 +110,14 @@ def _index(d: _Draw) -> Array:
 
 
 def _category(d: _Draw) -> Array:
-    """The numbers that it is compared with and one more, none of them everywhere."""
+    """Draw the numbers an input is compared with and one more, none of them everywhere."""
     numbers = np.array([*d.kind.choices, max(d.kind.choices) + 1])
     found: Array = numbers[d.rng.permutation(math.prod(d.shape)) % len(numbers)]
     return found.reshape(d.shape)
 
 
 def choices(kind: InputKind, dtype: np.dtype[Any]) -> list[int]:
-    """The numbers of the type that may choose a branch, and one that is none of them."""
+    """Return the numbers of `dtype` that may choose a branch, and one that is none of them."""
     if dtype.kind == "b":
         return [1, 0]
     limits = np.iinfo(dtype)
@@ -169,7 +169,7 @@ def _shown(d: _Draw) -> Array:
 
 
 def _lengths(d: _Draw) -> Array:
-    """The length of the axis, in the last of several rows less."""
+    """Return the axis's length in every row, and less in the last of several rows."""
     setting = d.setting
     most = setting.length(Axis.LENGTH, Axis.FRAMES, Axis.SAMPLES, Axis.OTHER)
     most += setting.past - d.kind.less

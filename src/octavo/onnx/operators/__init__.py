@@ -20,12 +20,12 @@ READERS: dict[str, Reader] = {
 
 
 def supported_ops() -> tuple[str, ...]:
-    """The operators that have a reader, such as `MatMul` and `com.microsoft.Attention`."""
+    """Return the operators that have a reader, such as `MatMul` and `com.microsoft.Attention`."""
     return tuple(sorted(READERS))
 
 
 def find_op(name: str) -> str | None:
-    """The full name of an operator given with or without its domain; None if it has no reader."""
+    """Return an operator's full name, given with or without domain; None if it has no reader."""
     if name in READERS:
         return name
     return next((op for op in READERS if op.rpartition(".")[2] == name), None)

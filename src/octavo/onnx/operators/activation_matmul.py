@@ -50,7 +50,7 @@ def refuse_native(node: ir.Node, operands: Operands) -> str | None:
 def read_native(
     node: ir.Node, operands: Operands, scheme: Scheme, c: ReadContext, name: str
 ) -> Drawn:
-    """The operator, and alpha and bias behind it."""
+    """Build the native operator, with alpha and bias behind it."""
     assert scheme.activation is not None
     notes = []
     if scheme.activation.granularity is Granularity.GROUP:
@@ -77,7 +77,7 @@ def read_native(
 
 
 def _before_transpose(value: ir.Value, node: ir.Node) -> tuple[ir.Value, list[int]] | None:
-    """What a Transpose of `value`'s last axes reads, and the axes' order but for that swap."""
+    """Return the input of a Transpose of last axes, and the order of axes without that swap."""
     producer = value.producer()
     if producer is None or producer.graph is not node.graph or producer.op_type != "Transpose":
         return None

@@ -151,7 +151,7 @@ def _filters_of(node: ir.Node) -> ir.Value:
 
 
 def _row(node: ir.Node, bias: ir.Value | None, c: ReadContext) -> ir.Value | None:
-    """The bias [M] as a constant of the node's graph, None where there is none such."""
+    """Return the bias [M] as a constant of the node's graph, None where there is none such."""
     if bias is None or not c.constants.is_constant(bias):
         return None
     if bias.is_initializer() and bias.graph is node.graph and bias.dtype is ir.DataType.FLOAT:
@@ -160,7 +160,7 @@ def _row(node: ir.Node, bias: ir.Value | None, c: ReadContext) -> ir.Value | Non
 
 
 def _column(node: ir.Node, bias: ir.Value, dtype: ir.DataType, c: ReadContext) -> ir.Value:
-    """The bias as [1, M, 1, ...]."""
+    """Reshape the bias [M] to [1, M, 1, ...]."""
     rank, out = len(c.constants.shape(_filters_of(node))), node.outputs[0].name
     shape = c.emitter.vector([1, -1] + [1] * (rank - 2))
     bias = c.as_float32(bias, node, dtype)
@@ -179,7 +179,7 @@ def _native_filters(node: ir.Node, scheme: Scheme, c: ReadContext) -> Weight:
 def _stock_filters(
     node: ir.Node, scheme: Scheme, c: ReadContext
 ) -> tuple[Weight, Account | None, list[str]]:
-    """Filters that are held in one uint8 tensor, with scales [M, 1, 1, ...] for the outputs."""
+    """Return filters held in one uint8 tensor, with scales [M, 1, 1, ...] for the outputs."""
     value, notes = _filters_of(node), []
     w_scheme = scheme.weight
     assert w_scheme is not None
@@ -227,7 +227,7 @@ def _hold(
 
 
 def _window(node: ir.Node) -> dict[str, Any]:
-    """The attributes of the window. Padding by auto_pad leaves no room for pads."""
+    """Return the window's attributes. Padding by auto_pad leaves no room for pads."""
     window = attributes_of(node, without=("kernel_shape", "group"))
     auto_pad = node.attributes.get("auto_pad")
     if auto_pad is not None and auto_pad.as_string() != "NOTSET":

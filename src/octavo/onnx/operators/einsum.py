@@ -27,7 +27,7 @@ from octavo.recipe import Kind, Scheme
 
 
 def reference(equation: str, x: npt.NDArray[Any], w: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The float operator, in float64: `w` is the dequantized weight."""
+    """Compute the float operator in float64: `w` is the dequantized weight."""
     y: npt.NDArray[np.float64] = np.einsum(equation, x.astype(np.float64), w.astype(np.float64))
     return y
 
@@ -101,7 +101,7 @@ class EinsumReader(LinearReader):
 
 
 def _sides(node: ir.Node, constants: Constants) -> tuple[ir.Value, ir.Value, Letters] | None:
-    """The activation, the weight, and the letters; None where there are other operands."""
+    """Return the activation, the weight and the letters; None where there are other operands."""
     if len(node.inputs) != 2:
         return None
     first, second = node.inputs

@@ -51,7 +51,7 @@ class LinearReader(Reader):
         """Its operands, or None where an input is missing."""
 
     def refuse(self, node: ir.Node, operands: Operands) -> str | None:
-        """A reason of the operator's own why it stays float, or None."""
+        """Return the operator's own reason why `node` stays float, or None."""
         return None
 
     def outputs(self, node: ir.Node, shape: Sequence[int]) -> int | None:

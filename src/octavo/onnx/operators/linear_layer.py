@@ -28,7 +28,7 @@ from octavo.recipe import Scheme
 
 
 def in_scales(alpha: float) -> float:
-    """What of `alpha` the scales of packed weights hold, as long as they stay scales."""
+    """Return the factor of `alpha` that packed weights' scales hold: scales stay positive."""
     return alpha if alpha > 0 else 1.0
 
 
@@ -56,7 +56,7 @@ class LinearLayer:
         self.account: Account | None = None
 
     def draw(self) -> Drawn:
-        """The operator, or stock ones, and what stands between it and the node's output."""
+        """Build the operator, or stock ones, and the nodes between it and the node's output."""
         c, e, operands = self.c, self.e, self.operands
         x = c.as_float32(operands.x, self.node, self.dtype)
         if operands.transpose_x:
@@ -102,7 +102,7 @@ class LinearLayer:
         return biased or shaped or operands.alpha != 1.0 or self.dtype is not ir.DataType.FLOAT
 
     def _left_of_alpha(self) -> tuple[float, float]:
-        """The factors that the operator and a product behind it apply; scales have the rest."""
+        """Return the factors of the operator and of a product behind it; scales hold the rest."""
         alpha = self.operands.alpha
         if self.native:
             return 1.0, 1.0 if in_scales(alpha) == alpha else alpha

@@ -57,7 +57,7 @@ class Operands:
     after: Step | None = None
 
     def shape(self, constants: Constants) -> tuple[int, ...]:
-        """That of the weight, arranged."""
+        """Return the shape of the weight, arranged."""
         return constants.shape(self.w) if self.arrangement is None else self.arrangement.shape
 
     def orientation(self, constants: Constants) -> tuple[Root, bool]:
@@ -95,7 +95,7 @@ def quantized_rows(
     alpha: float = 1.0,
     axes: int = 1,
 ) -> Weight:
-    """A weight of `shape`; `rows` arranges the numbers of `leaf`, a scale for each row.
+    """Return a weight of `shape`: `rows` arranges the numbers of `leaf`, a scale for each row.
 
     `leaf` is `source` by default; the first `axes` of `shape` are the rows. Scales are multiplied
     by `alpha`. All layers that ask for `key` share it.
@@ -125,7 +125,7 @@ def quantized_rows(
 def _kept(
     c: ReadContext, held: ir.Value, rows: Arrange, scheme: WeightScheme, account: Account
 ) -> WeightIntegers | None:
-    """The integers of a weight that the file holds in integers."""
+    """Return the integers of a weight that the file holds in integers; None for other weights."""
     stored = stored_weight(c.constants, held)
     kept = None if stored is None else keep(stored, rows, zero_points=not scheme.symmetric)
     if kept is None:
@@ -168,7 +168,7 @@ def native_matrix(
     alpha: float = 1.0,
     arrangement: Arrangement | None = None,
 ) -> Weight:
-    """The matrix [N, K] of `source`, which `root` holds: as [N, K] if `by_outputs`, else as [K, N].
+    """Return the matrix [N, K] of `source`; `root` holds [N, K] if `by_outputs`, else [K, N].
 
     `shape` is [N, K]; a stored vector is one output, and a table of rank 3 and more is flattened.
     """

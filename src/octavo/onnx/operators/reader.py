@@ -110,7 +110,7 @@ class Reader(ABC):
 
     @abstractmethod
     def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
-        """The weights of `node` if it is a layer of this kind (perhaps none), else None."""
+        """Return the weights of `node` if it is a layer of this kind (perhaps none), else None."""
 
     # docs/notes/native_target.md: "Layers that kernels cannot hold have stock operators"
     def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
@@ -118,7 +118,7 @@ class Reader(ABC):
         return False
 
     def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
-        """The scheme as the kernels hold it, and notes on what is different."""
+        """Return the scheme as the kernels hold it, and notes on what is different."""
         return by_rows(scheme)
 
     @abstractmethod
@@ -132,10 +132,10 @@ class Reader(ABC):
     def read(
         self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
     ) -> Drawn:
-        """Puts the quantized layer in `c`."""
+        """Build the quantized layer of `node` in `c`."""
 
     def kind_of(self, node: ir.Node, weights: tuple[ir.Value, ...]) -> Kind:
-        """The layer's kind; by default the reader's."""
+        """Return the layer's kind; by default the reader's."""
         return self.kind
 
     def macs_per_row(self, weights: Sequence[tuple[int, ...]]) -> int | None:
@@ -200,7 +200,7 @@ def is_float_type(dtype: ir.DataType | None) -> bool:
 
 
 def float_weight(node: ir.Node, constants: Constants) -> tuple[ir.Value] | None:
-    """The second input of `node` if it is a constant of floats, else None."""
+    """Return the second input of `node` if it is a constant of floats, else None."""
     w = input_at(node, 1)
     if w is None or not constants.is_constant(w) or not is_float_type(constants.dtype(w)):
         return None
@@ -208,19 +208,19 @@ def float_weight(node: ir.Node, constants: Constants) -> tuple[ir.Value] | None:
 
 
 def attribute_int(node: ir.Node, name: str, default: int) -> int:
-    """An integer attribute, or its default."""
+    """Return an integer attribute, or its default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else int(attribute.as_int())
 
 
 def attribute_ints(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """An attribute of integers, or its default."""
+    """Return an attribute of integers, or its default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else tuple(int(v) for v in attribute.as_ints())
 
 
 def attribute_float(node: ir.Node, name: str, default: float) -> float:
-    """A float attribute, or its default."""
+    """Return a float attribute, or its default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else float(attribute.as_float())
 
@@ -231,5 +231,5 @@ def attributes_of(node: ir.Node, *, without: Sequence[str] = ()) -> dict[str, ob
 
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
-    """The input at `index`, None where it is left out."""
+    """Return the input at `index`, None where it is left out."""
     return node.inputs[index] if index < len(node.inputs) else None

@@ -146,7 +146,7 @@ class _Layer:
         )
 
     def draw(self) -> Drawn:
-        """The operator, and Casts around it where the model is not float32."""
+        """Build the operator, with Casts around it where the model is not float32."""
         c, node = self.c, self.node
         x, rest = node.inputs[0], {n: input_at(node, 4 + i) for i, n in enumerate(OPTIONAL)}
         assert x is not None
@@ -169,7 +169,7 @@ class _Layer:
         return Drawn(outputs, [w.account, r.account])
 
     def _wanted(self) -> list[str]:
-        """The outputs that something reads, "" for others: they are not computed."""
+        """Return the outputs that something reads, "" for others: they are not computed."""
         names = [
             (o.name or self.name) if o.uses() or o.is_graph_output() else ""
             for o in self.node.outputs

@@ -29,7 +29,7 @@ def ways_of(node: ir.Node) -> int:
 
 
 def kind_of(node: ir.Node, op: str | None = None) -> Kind:
-    """What a step does; `op` is the operator of ONNX that `node` stands for: its own by default."""
+    """Return a step's kind; `op` is the ONNX operator `node` stands for, by default its own."""
     op = op or node.op_type
     if op == "LSTM":
         return Kind.LSTM
@@ -77,7 +77,7 @@ def _shapes_refused(node: ir.Node, c: ReadContext) -> str | None:
 
 
 def activations_of(node: ir.Node, op: str | None = None) -> tuple[str, ...] | None:
-    """The activations of each direction; None where the kernels do not have them."""
+    """Return the activations of each direction; None where the kernels do not have them."""
     attribute = node.attributes.get("activations")
     found = () if attribute is None else tuple(s.lower() for s in attribute.as_strings())
     known = ACTIVATIONS[op or node.op_type]
@@ -95,7 +95,7 @@ def _activations_refused(node: ir.Node) -> str | None:
 
 
 def _peepholes_refused(node: ir.Node, c: ReadContext) -> str | None:
-    """What only an LSTM has."""
+    """Return why the node's peepholes, which only an LSTM has, are refused, or None."""
     peepholes = input_at(node, 7)
     if peepholes is None:
         return None

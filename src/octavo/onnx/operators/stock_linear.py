@@ -55,7 +55,7 @@ def announce(operands: Operands, scheme: Scheme, c: ReadContext) -> None:
 
 
 def held_weight(scheme: Scheme, rank: int, c: ReadContext) -> WeightScheme:
-    """The scheme of the stored integers: uint8 for any CPU, one scale where a form has no other."""
+    """Return the stored integers' scheme: uint8 for any CPU, per tensor where a form needs that."""
     w = c.weight_scheme_for_cpu(scheme).weight
     assert w is not None
     dequantized = c.qdq or scheme.activation is None
@@ -112,7 +112,7 @@ def shared_matrix(
 def _arranged(
     operands: Operands, scheme: WeightScheme, c: ReadContext
 ) -> tuple[QuantizedWeightValues, Account | None]:
-    """A vector [K] as [K, 1], batched matrices [..., K, N], or what is arranged as a matrix."""
+    """Quantize a vector [K] as [K, 1], matrices [..., K, N], or what is arranged as a matrix."""
     root = c.constants.root(operands.w)
     per_channel = scheme.granularity is Granularity.CHANNEL
     shapes: list[tuple[int, ...]] = []
@@ -160,7 +160,7 @@ class StockForm:
         self.scheme = replace(scheme, weight=self.weight)
 
     def draw(self, x: ir.Value, out: str) -> tuple[ir.Value, Account | None, list[str]]:
-        """The product of float32 `x`, without alpha and bias."""
+        """Build the product of float32 `x` with the weight, without alpha and bias."""
         if is_in_blocks(self.weight):
             return self._blocks(x, out)
         if not self.c.constants.is_constant(self.operands.w):

@@ -26,7 +26,7 @@ from octavo.recipe import Granularity, Scheme
 
 
 def reference(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """The weight that the operator computes with: w [D, 4H, I], one scale a row, float64."""
+    """Return the weight the operator computes with: w [D, 4H, I], one scale a row, float64."""
     w64 = np.asarray(w, np.float64)
     scale = np.abs(w64).max(axis=-1, keepdims=True) / 127.0
     scale[scale == 0] = 1.0
@@ -36,7 +36,7 @@ def reference(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 
 # docs/notes/onnxruntime.md: "LSTM has one activation scale a step"
 def draw(node: ir.Node, scheme: Scheme, c: ReadContext, name: str) -> Drawn:
-    """The operator, and what stands around it."""
+    """Build the operator and the nodes around it."""
     scheme, notes = _operator_scheme(scheme, c)
     e = c.emitter
     x, w_value, r_value = node.inputs[0], node.inputs[1], node.inputs[2]
@@ -92,7 +92,7 @@ def scheme_keeps_name(scheme: Scheme) -> bool:
 
 
 def _operator_scheme(scheme: Scheme, c: ReadContext) -> tuple[Scheme, list[str]]:
-    """What the operator can hold of the scheme, and notes on what it cannot."""
+    """Return what the operator can hold of the scheme, and notes on what it cannot."""
     notes = []
     a, w = scheme.activation, scheme.weight
     assert w is not None
@@ -140,7 +140,7 @@ def _gates(
 def _finished(
     c: ReadContext, y: ir.Value, name: str, index: int, dtype: ir.DataType, batch_first: bool
 ) -> ir.Value:
-    """An output in the layer's own layout and type: Y [T, D, B, H], Y_h and Y_c [D, B, H]."""
+    """Convert an output, Y [T, D, B, H], Y_h or Y_c [D, B, H], to the layer's layout and type."""
     half = dtype is not ir.DataType.FLOAT
     if batch_first:
         perm = [2, 0, 1, 3] if index == 0 else [1, 0, 2]

@@ -88,7 +88,7 @@ def _native(
     name: str,
     out: str,
 ) -> Rows:
-    """A table that a linear layer of the same graph holds packed is read from there."""
+    """Read rows of a table, from the packed weight where a linear layer of the graph holds it."""
     rows, *row = c.constants.shape(table)
     root, shape = c.constants.root(table), (rows, prod(row))
     by_outputs = not root.transposed
@@ -109,7 +109,7 @@ def takes_native(scheme: Scheme) -> bool:
 
 
 def table_bytes(shape: tuple[int, ...]) -> int:
-    """The size of a table in float32."""
+    """Return the size of a table in float32, in bytes."""
     return int(np.prod(shape, dtype=np.int64)) * 4
 
 
@@ -120,7 +120,7 @@ def like_quantize_dynamic(scheme: Scheme, c: ReadContext) -> bool:
 
 
 def held_table(scheme: Scheme, c: ReadContext) -> WeightScheme:
-    """The table's scheme. quantize_dynamic takes a table for an activation: affine uint8."""
+    """Return the table's scheme. quantize_dynamic takes a table for an activation: affine uint8."""
     w = scheme.weight
     assert w is not None
     if not like_quantize_dynamic(scheme, c):

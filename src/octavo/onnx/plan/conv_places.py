@@ -113,7 +113,7 @@ class _Upstream:
         self._of_node: dict[ir.Node, _Before] = {}
 
     def of(self, graph: ir.Graph) -> dict[ir.Node, _Before]:
-        """What lies before each node."""
+        """Return what lies before each node of `graph`."""
         self._of_value.update(dict.fromkeys(graph.inputs, _Before()))
         self._walk(graph)
         return self._of_node

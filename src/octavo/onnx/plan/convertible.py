@@ -40,9 +40,9 @@ def convertible(origin: Origin) -> str:
 
 
 def quantized_by_others(origin: Origin) -> str:
-    """What a file of ONNX Runtime's quantizers, or of tools that use them, is and may become.
+    """Say what a file of ONNX Runtime's quantizers, or of tools that use them, is and may become.
 
-    "" for a float model and for a file of Octavo. Raises ModelError.
+    Returns "" for a float model and for a file of Octavo. Raises ModelError.
     """
     model = load(origin).model
     if any(key.startswith("octavo.") for key in model.metadata_props):

@@ -121,7 +121,7 @@ def _layer(
 
 
 def _refused_weights(node: ir.Node, constants: Constants) -> tuple[tuple[ir.Value, ...], str]:
-    """The weights of an operator that has a rule, where the rule cannot take them, and why."""
+    """Return the weights of `node` that its operator's rule cannot take, and why."""
     for value in node.inputs:
         computed = constants.computed(value)
         if computed is not None and computed.stored:

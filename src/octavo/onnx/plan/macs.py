@@ -34,8 +34,10 @@ _UNKNOWN = frozenset("ConvInteger MatMulInteger QLinearConv QLinearMatMul Deform
 def count_macs(
     model: ir.Model, sites: Sequence[Site], constants: Constants
 ) -> tuple[tuple[int | None, ...], str]:
-    """The multiply-accumulates of each layer in one run, and for which inputs, where sizes are
-    open. Changes the shapes that `model` states.
+    """Count the multiply-accumulates of each layer in one run.
+
+    The text returned says for which inputs, where sizes are open. Changes the shapes that `model`
+    states.
     """
     feed = next(made_up(model, constants), {})
     is_open = _state_shapes(model, feed)
@@ -62,7 +64,7 @@ def _multiplies(node: ir.Node) -> bool:
 
 
 def _state_shapes(model: ir.Model, feed: Feed) -> bool:
-    """Gives the inputs the shapes of `feed`; whether any size was open."""
+    """Give the inputs the shapes of `feed`; return whether any size was open."""
     is_open = False
     for value in required_inputs(model.graph):
         sizes = None if value.shape is None else value.shape.dims
@@ -87,7 +89,7 @@ def _count(site: Site, constants: Constants) -> int | None:
 
 
 def _shape(value: ir.Value | None, constants: Constants) -> Shape | None:
-    """The sizes of a value, where all are known."""
+    """Return the sizes of a value, where all are known, else None."""
     if value is None:
         return None
     if constants.is_constant(value):

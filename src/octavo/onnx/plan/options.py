@@ -102,7 +102,7 @@ def parse_request(
     nodes_to_exclude: Sequence[str] | None = None,
     extra_options: Mapping[str, Any] | None = None,
 ) -> Request:
-    """Checks every argument by name and value; raises OptionError or RecipeError."""
+    """Check every argument by name and value; raise OptionError or RecipeError for a wrong one."""
     extra = _extra(extra_options)
     only = _names("nodes_to_quantize", nodes_to_quantize)
     chosen = recipe_of(recipe)
@@ -243,7 +243,7 @@ def _for_qdq(recipe: Recipe) -> Recipe:
 
 
 def _with_schemes(recipe: Recipe, change: Callable[[Scheme], Scheme]) -> Recipe:
-    """The recipe with each of its schemes changed."""
+    """Return the recipe with `change` applied to each of its schemes."""
     rules = tuple(replace(rule, scheme=change(rule.scheme)) for rule in recipe.rules)
     return replace(recipe, default=change(recipe.default), rules=rules)
 

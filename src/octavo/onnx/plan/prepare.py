@@ -103,13 +103,13 @@ class Prepared:
 
 
 def prepare(source: Source, request: Request, *, allow_quantized: bool) -> Prepared:
-    """Normalizes the model of `source` in place and decides about its layers."""
+    """Normalize the model of `source` in place and decide about its layers."""
     found = survey(source, needed_opset(request), allow_quantized=allow_quantized)
     return Prepared(found, decisions_on(found, request))
 
 
 def needed_opset(request: Request) -> int:
-    """The oldest version of the standard operators that a conversion is written in."""
+    """Return the oldest version of the standard operators that a conversion is written in."""
     if request.form.qdq and has_four_bits(request.recipe):
         return FIRST_WITH_BLOCKS
     dynamic = request.form.qdq or has_tensor_activations(request.recipe)
@@ -117,7 +117,7 @@ def needed_opset(request: Request) -> int:
 
 
 def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
-    """Normalizes the model of `source` in place, to opset `needed` at least; finds its layers."""
+    """Normalize the model of `source` in place, to opset `needed` at least; find its layers."""
     if not allow_quantized:
         normalize.refuse_quantized(source.model, source.label)
     notes = normalize.normalize(source.model, source.label, needed)
@@ -125,7 +125,7 @@ def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
 
 
 def survey_normalized(model: ir.Model, notes: list[str]) -> Survey:
-    """Finds the layers of a normalized model; `notes` say what normalizing changed."""
+    """Find the layers of a normalized model; `notes` say what normalizing changed."""
     opset = opset_of(model)
     constants = Constants(opset)
     sites = inventory(model, constants)
@@ -154,7 +154,7 @@ def _spent(found: Survey, decisions: Sequence[Decision], mix: Mix, form: Form) -
 
 
 def _losses(found: Survey, decisions: Sequence[Decision]) -> dict[str, tuple[float, ...]]:
-    """What the layers lose that a mix is for, where their weights tell it."""
+    """Return, by name, the losses of layers that a mix chose, where their weights tell them."""
     return {
         decision.layer.name: losses
         for site, decision in zip(found.sites, decisions, strict=True)

@@ -89,7 +89,7 @@ def asked_for(layer: Layer, request: Request) -> bool:
 
 
 def _refuse_unknown_ops(recipe: Recipe, layers: Sequence[Layer]) -> None:
-    """An operator type in a rule must be one that has a conversion, or one of the model's."""
+    """Raise RecipeError for an operator type that has no conversion and is not the model's."""
     known = {*supported_ops(), *(layer.op for layer in layers)}
     for rule in recipe.rules:
         if rule.op is not None and rule.op not in known:

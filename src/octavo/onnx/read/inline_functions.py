@@ -29,9 +29,9 @@ Raise = Callable[[ir.Model, int], str]
 def inline_functions(
     model: ir.Model, label: str, newest: Callable[[], int], raise_opset: Raise
 ) -> list[str]:
-    """Puts the nodes of local functions in the places of their calls; says what it did.
+    """Put the nodes of local functions in the places of their calls; return notes on that.
 
-    Raises ModelError for functions in an opset above `newest()`, and where it cannot be done.
+    Raises ModelError for functions in an opset above `newest()`, and where inlining fails.
     """
     count = len(model.functions)
     if not count:
@@ -73,7 +73,7 @@ def inline_functions(
 
 
 def _function_opsets(model: ir.Model) -> set[int]:
-    """The opsets of functions that are not in the model's.
+    """Return the opsets of functions that are not in the model's.
 
     Of other domains than the standard one the functions are taken to agree with the model where
     their operators are functions themselves, or have not changed.
@@ -98,7 +98,7 @@ def _standard(imports: Any, default: int) -> int:
 
 
 def _raise_around_calls(model: ir.Model, target: int, raise_opset: Raise) -> str:
-    """Raises the model's own nodes; the functions wait aside."""
+    """Raise the model's own nodes to opset `target` with its functions set aside; return a note."""
     functions = dict(model.functions)
     imports = dict(model.opset_imports)
     model.functions.clear()
@@ -111,7 +111,7 @@ def _raise_around_calls(model: ir.Model, target: int, raise_opset: Raise) -> str
 
 
 def _mark_changed(model: ir.Model, target: int) -> None:
-    """Notes in each node of a function that means something else in opset `target` its own."""
+    """Note its opset in each node of a function that means something else in opset `target`."""
     for function in model.functions.values():
         version = _standard(function.opset_imports, target)
         if version != target:
@@ -141,7 +141,7 @@ def _changed(op_type: str, old: int, new: int, domain: str = "") -> bool:
 
 
 def _convert_marked(model: ir.Model, label: str) -> int:
-    """Converts the nodes that are marked to the model's opset; says how many there were."""
+    """Convert the nodes that are marked to the model's opset; return how many there were."""
     names, target = Names(model), opset_of(model)
     marked = [n for graph in graphs_of(model) for n in graph if _WRITTEN_FOR in n.meta]
     for node in marked:
@@ -160,7 +160,7 @@ def _convert_marked(model: ir.Model, label: str) -> int:
 
 
 def _single_node_model(node: ir.Node, version: int) -> onnx.ModelProto:
-    """A model of nothing but `node`, its inputs and outputs numbered."""
+    """Build a model of nothing but `node`, its inputs and outputs numbered."""
     proto = ir.serde.serialize_node(node)
     inputs = [f"in{i}" if value is not None else "" for i, value in enumerate(node.inputs)]
     outputs = [f"out{i}" if value.name else "" for i, value in enumerate(node.outputs)]
@@ -176,7 +176,7 @@ def _single_node_model(node: ir.Node, version: int) -> onnx.ModelProto:
 
 
 def _replace_node(old: ir.Node, converted: ir.Graph, names: Names) -> None:
-    """Puts the nodes of `converted`, a model of `old` alone, where `old` is."""
+    """Put the nodes of `converted`, a model of `old` alone, where `old` is."""
     graph, name = old.graph, old.name or old.op_type
     assert graph is not None
     given = {f"in{i}": value for i, value in enumerate(old.inputs) if value is not None}

@@ -54,7 +54,7 @@ class Source:
 
 
 def load(model_input: str | Path | onnx.ModelProto) -> Source:
-    """The model at a path, or a ModelProto, which is not changed.
+    """Load the model at a path, or a ModelProto, which is not changed.
 
     Large tensors in external files are mapped when they are needed. Raises ModelError.
     """
@@ -120,7 +120,7 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
 def _without_maps(
     proto: onnx.ModelProto, path: Path | None
 ) -> tuple[onnx.ModelProto, map_types.Types]:
-    """What onnx_ir can read, and the types that it cannot. A caller's model is not changed."""
+    """Return what onnx_ir can read, and the types that it cannot; a caller's model is kept."""
     if path is None and map_types.have_maps(proto):
         given, proto = proto, onnx.ModelProto()
         proto.CopyFrom(given)
@@ -128,7 +128,7 @@ def _without_maps(
 
 
 def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:
-    """The reader passes over these without a word."""
+    """Raise ModelError for parts that onnx_ir passes over without a word: sparse initializers."""
     if proto.graph.sparse_initializer:
         name = proto.graph.sparse_initializer[0].values.name
         raise ModelError(
@@ -138,7 +138,7 @@ def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:
 
 
 def _first_cause(error: BaseException) -> str:
-    """What went wrong; the reader wraps it in messages that repeat the model, or fails to."""
+    """Return the text of the first cause, which onnx_ir wraps in messages that repeat the model."""
     while isinstance(error, (ir.serde.SerdeError, TypeError)):
         deeper = error.__cause__ or error.__context__
         if deeper is None:
@@ -148,7 +148,7 @@ def _first_cause(error: BaseException) -> str:
 
 
 def _data_files(model: ir.Model, path: Path | None, label: str) -> frozenset[Path]:
-    """The files beside the model that its tensors lie in, each checked to be there and long enough.
+    """Return the data files beside the model, each checked to be there and long enough.
 
     Makes the places of the tensors absolute: model hubs keep files as links into a store, which
     onnx_ir refuses under a base_dir. The link must lie beside the model, not what it names.
@@ -182,7 +182,7 @@ def _data_files(model: ir.Model, path: Path | None, label: str) -> frozenset[Pat
 
 
 def _data_path(location: str, name: str, path: Path | None, label: str) -> Path:
-    """The file that tensor `name` lies in: in the model's folder, perhaps behind a link."""
+    """Return the file that tensor `name` lies in: in the model's folder, perhaps behind a link."""
     if path is None:
         raise ModelError(
             f"{label} keeps tensor {name!r} in an external file and has no folder to find it in; "

@@ -26,7 +26,7 @@ Types = dict[str, onnx.TypeProto]
 
 
 def detach_types(model: onnx.ModelProto) -> Types:
-    """Takes types that hold maps out of `model`, which it changes."""
+    """Take types that hold maps out of `model`, which is changed; return them by name."""
     found: Types = {}
     for value in _values(model):
         if holds_map(value.type):
@@ -42,20 +42,20 @@ def have_maps(model: onnx.ModelProto) -> bool:
 
 
 def attach_types(model: ir.Model, types: Types) -> None:
-    """Gives the graph's inputs and outputs what was taken out of them."""
+    """Attach `types`, by name, to the graph's inputs and outputs."""
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.name in types:
             value.meta[_TYPE] = types[value.name]
 
 
 def attached_types(model: ir.Model) -> Types:
-    """What `attach_types` gave."""
+    """Return the types, by name, that `attach_types` attached."""
     values = (*model.graph.inputs, *model.graph.outputs)
     return {v.name or "": v.meta[_TYPE] for v in values if _TYPE in v.meta}
 
 
 def restore_types(model: ir.Model, written: onnx.ModelProto) -> None:
-    """Puts into `written` what was taken out of `model`."""
+    """Put the types that are attached to `model` into `written`."""
     types = attached_types(model)
     for value in (*written.graph.input, *written.graph.output):
         if value.name in types:
@@ -63,7 +63,7 @@ def restore_types(model: ir.Model, written: onnx.ModelProto) -> None:
 
 
 def map_type(value: ir.Value) -> onnx.TypeProto | None:
-    """The type of an input or output that holds maps; None of others."""
+    """Return the type of an input or output that holds maps; None for others."""
     found: onnx.TypeProto | None = value.meta.get(_TYPE)
     return found
 
@@ -75,7 +75,7 @@ def holds_map(kind: onnx.TypeProto) -> bool:
 
 
 def make_up_map(value: ir.Value, rng: np.random.Generator) -> Any:
-    """A map of numbers for the input `value`, with the keys that its reader knows."""
+    """Make up a map of numbers for the input `value`, with the keys that its reader knows."""
     kind = map_type(value)
     assert kind is not None
     return _make_up(kind, _keys(value, kind), rng)
@@ -110,7 +110,7 @@ def _keys(value: ir.Value, kind: onnx.TypeProto) -> list[Any]:
 
 
 def read_map(value: ir.Value, what: Any, problem: str) -> Any:
-    """`what` as the input `value` takes it. Raises InputDataError, which begins with `problem`."""
+    """Read `what` as the input `value` takes it; raise InputDataError beginning with `problem`."""
     kind = map_type(value)
     assert kind is not None
     return _read(kind, what, problem)
@@ -154,7 +154,7 @@ def _text(value: object) -> str:
 
 
 def as_array(output: Any) -> Any:
-    """The numbers of an output that is no tensor, as an array; anything else as it is.
+    """Return an output that is no tensor as an array of its numbers; anything else as it is.
 
     A map is its values in the order of its keys, [k]; a sequence of maps with the same keys
     [n, k]; a sequence of tensors of one shape is stacked, of several shapes put end to end.
@@ -181,7 +181,7 @@ def _values_of(one: Mapping[Any, Any], keys: Sequence[Any]) -> Any:
 
 
 def _inside(kind: onnx.TypeProto) -> onnx.TypeProto | None:
-    """What a sequence or an option holds."""
+    """Return the type of what a sequence or an option holds; None for other types."""
     for field in ("sequence_type", "optional_type"):
         if kind.HasField(field):
             inside: onnx.TypeProto = getattr(kind, field).elem_type

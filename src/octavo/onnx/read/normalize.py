@@ -101,7 +101,7 @@ def _forget_negative_sizes(model: ir.Model) -> None:
 
 
 def newest_opset(op_type: str = "Identity") -> int:
-    """The newest opset in which the installed ONNX Runtime has an operator of one input."""
+    """Return the newest opset in which the installed ONNX Runtime has an operator of one input."""
     opsets = itertools.count(OPENED_BY_ALL)
     return next(opset for opset in opsets if not _opens(opset + 1, op_type))
 
@@ -140,7 +140,7 @@ def _opens(opset: int, op_type: str = "Identity") -> bool:
 
 
 def load_normalized(origin: Origin) -> ir.Model:
-    """The model read from `origin` afresh and normalized, its opset as it is."""
+    """Read the model at `origin` afresh and normalize it, its opset as it is."""
     source = load(origin)
     normalize(source.model, source.label, OLDEST)
     return source.model
@@ -179,8 +179,7 @@ def _raise_with_maps(model: ir.Model, needed: int) -> None:
 
 @contextmanager
 def quiet_logger(name: str, level: int = logging.ERROR) -> Iterator[None]:
-    """Keeps what a logger says below `level` (such as which of two converters it uses) from
-    whoever called us."""
+    """Hide what a logger says below `level`, such as which of two converters it uses."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(level)
@@ -215,7 +214,7 @@ def _raise_format(model: ir.Model) -> list[str]:
 
 
 def read_constants_directly(model: ir.Model) -> None:
-    """Takes out Identity nodes behind stored tensors: their readers read the tensor itself.
+    """Take out Identity nodes behind stored tensors: their readers read the tensor itself.
 
     So PyTorch's exporter without dynamo writes tensors that are equal: biases of zeros, tied
     weights. Layers, groups and attentions are recognized by what their nodes read. A node whose
@@ -243,7 +242,7 @@ def _copies_a_constant(node: ir.Node) -> bool:
 
 
 def refuse_quantized(model: ir.Model, label: str) -> None:
-    """Raises AlreadyQuantizedError if the model holds quantized layers."""
+    """Raise AlreadyQuantizedError if the model holds quantized layers."""
     for graph in graphs_of(model):
         for node in graph:
             if node.op_type in QUANTIZED_OPS or node.domain == DOMAIN:
@@ -260,7 +259,7 @@ def refuse_quantized(model: ir.Model, label: str) -> None:
 
 
 def write_out_erfc(model: ir.Model) -> int:
-    """Replaces every such node in `model`; returns how many there were."""
+    """Replace every Erfc node in `model` by 1 - Erf; return how many there were."""
     nodes = [node for graph in graphs_of(model) for node in graph if _is(node, "Erfc")]
     if nodes:
         emitter, sweeper = Emitter(model, Names(model), opset_of(model)), Sweeper(model)
@@ -301,7 +300,7 @@ def _is(node: ir.Node | None, op_type: str) -> TypeGuard[ir.Node]:
 
 
 def _dtype(value: ir.Value) -> np.dtype[Any]:
-    """What `value` holds: as it says, or as what it is computed from says."""
+    """Return the type of `value`, stated or by what it is computed from; float32 if unknown."""
     stack, seen = [value], 0
     while stack and seen < _MOST_STEPS:
         seen += 1

@@ -24,7 +24,7 @@ _CHANGED = {
 
 
 def refuse_changed(model: ir.Model, label: str, needed: int) -> None:
-    """Raises ModelError for an operator that means something else in opset `needed`."""
+    """Raise ModelError for an operator that means something else in opset `needed`."""
     opset = opset_of(model)
     for graph in graphs_of(model):
         for node in graph:
@@ -53,7 +53,7 @@ def first_not_raised(model: ir.Model, needed: int) -> str:
 
 
 def _alone(node: ir.Node, opset: int) -> onnx.ModelProto:
-    """A model of one node, with its constants that are no weights."""
+    """Build a model of one node, with its constants that are no weights."""
     given, held = [], []
     for value in dict.fromkeys(v for v in node.inputs if v is not None):
         tensor = Stored().tensor(value)

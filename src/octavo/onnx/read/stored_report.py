@@ -24,10 +24,10 @@ LAYERS = "octavo.layers"
 
 
 def stored_report(quantized: Path, floating: Path) -> Report | None:
-    """The report of the file that Octavo made of `floating`; None where the file has none.
+    """Return the report stored in the file that Octavo made of `floating`; None if it has none.
 
-    What is not in a file is not in the report: of the recipe there are name and bound, of the
-    verification and the time it took nothing. Raises ModelError.
+    Of the recipe only name and bound are stored, of the verification and the time it took nothing.
+    Raises ModelError.
     """
     source = load(quantized)
     said = source.model.metadata_props

@@ -34,7 +34,7 @@ class TensorStore:
     def put(
         self, array: npt.NDArray[Any], name: str, dtype: ir.DataType | None = None
     ) -> ir.TensorProtocol:
-        """A tensor with these numbers, under `name`."""
+        """Store the numbers of `array` as a tensor, under `name`."""
         if self._file is None or array.nbytes < INLINE_BELOW:
             # Not ascontiguousarray: it makes a scalar a vector.
             return ir.Tensor(np.asarray(array, order="C"), name=name, dtype=dtype)
@@ -48,7 +48,7 @@ class TensorStore:
         return self._external(name, kept, array.shape, offset, array.nbytes)
 
     def adopt(self, tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-        """The same tensor, moved into the data file where it is large; it is copied in pieces."""
+        """Return the same tensor, moved into the data file, in pieces, where it is large."""
         if tensor.dtype is ir.DataType.STRING:
             return tensor
         if self._file is None or tensor.nbytes < INLINE_BELOW:
@@ -71,7 +71,7 @@ class TensorStore:
         self.path, self._file = path, path.open("wb")
 
     def close(self) -> None:
-        """Writes out what is buffered."""
+        """Write out what is buffered and close the data file."""
         if self._file is not None:
             self._file.close()
 
@@ -111,14 +111,14 @@ def _documented(tensor: ir.TensorProtocol, like: ir.TensorProtocol) -> ir.Tensor
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
-    """The model as a message; tensors in files are referred to."""
+    """Convert the model to a message; tensors in files are referred to."""
     proto = ir.serde.serialize_model(model)
     map_types.restore_types(model, proto)
     return proto
 
 
 def self_contained(model: ir.Model) -> onnx.ModelProto:
-    """The model as one message, which holds all its tensors."""
+    """Convert the model to one message, which holds all its tensors."""
     inline_attributes(model)
     for graph in graphs_of(model):
         for name, value in graph.initializers.items():

@@ -28,7 +28,7 @@ def from_tensorflow(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Path:
-    """Converts a SavedModel folder or a frozen graph (.pb) to `<its name>.onnx` in `out_folder`.
+    """Convert a SavedModel folder or a frozen graph (.pb) to `<its name>.onnx` in `out_folder`.
 
     `inputs` and `outputs` are names of tensors, such as `x:0`; a frozen graph needs them, a
     SavedModel has signatures. tf2onnx runs in a process of its own, so that TensorFlow's memory

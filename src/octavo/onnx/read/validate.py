@@ -45,7 +45,7 @@ def _damaged(label: str, what: str, then: str = "export the model again") -> Mod
 
 
 def check_text(model: onnx.ModelProto, label: str) -> None:
-    """Raises ModelError: text not UTF-8, a tensor's place misspelt, an attribute without type."""
+    """Raise ModelError: text not UTF-8, a tensor's place misspelt, an attribute without type."""
     stack: list[Message] = [model]
     while stack:
         message = stack.pop()
@@ -95,7 +95,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def check_graphs(model: ir.Model, label: str) -> None:
-    """Raises ModelError for a node that reads what does not exist or that its operator forbids."""
+    """Raise ModelError for a node that reads what does not exist or that its operator forbids."""
     for graph, opsets in _graphs(model):
         opset = opsets.get("", opsets.get("ai.onnx", 0))
         for node in graph:
@@ -116,7 +116,7 @@ def _problem(node: ir.Node, opset: int) -> str | None:
 
 
 def check_tensor(tensor: ir.TensorProtocol, name: str, label: str) -> None:
-    """Raises ModelError where a stored tensor does not hold what its shape and type say."""
+    """Raise ModelError where a stored tensor does not hold what its shape and type say."""
     shape = tuple(tensor.shape.numpy())
     problem = None
     if _dtype(tensor) is ir.DataType.UNDEFINED:
@@ -158,7 +158,7 @@ def stored_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
 
 
 def tensors_of(attribute: ir.Attr) -> list[ir.TensorProtocol]:
-    """The tensors that an attribute holds."""
+    """Return the tensors that an attribute holds."""
     if attribute.is_ref():
         return []
     if attribute.type is ir.AttributeType.TENSOR:
@@ -221,7 +221,7 @@ def _signature(op_type: str, opset: int) -> _Signature | None:
 
 
 def _misuse(node: ir.Node, opset: int) -> str | None:
-    """What the node's operator forbids, or None. Operators that ONNX does not know pass."""
+    """Return how `node` breaks its operator's rules, or None; unknown operators pass."""
     signature = _signature(node.op_type, opset)
     if signature is None:
         return None

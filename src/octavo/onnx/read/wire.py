@@ -31,7 +31,7 @@ OWN_FILE = "<the model's own file>"  # location of tensors that `skeleton` leave
 
 # docs/notes/onnxruntime.md: "Weights do not pass through protobuf"
 def skeleton(path: Path) -> onnx.ModelProto:
-    """The model at `path`, its large initializers as references into the file itself (`OWN_FILE`).
+    """Read the model at `path`, large initializers as references into the file (`OWN_FILE`).
 
     Raises WireError or protobuf's DecodeError where the file is no model or truncated.
     """
@@ -46,7 +46,7 @@ def skeleton(path: Path) -> onnx.ModelProto:
 
 
 def write_model(model: onnx.ModelProto, tensors: Iterable[ir.Value], file: BinaryIO) -> None:
-    """Writes `model`, whose graph has no initializers of its own, with `tensors` as those."""
+    """Write `model`, whose graph has no initializers of its own, with `tensors` as those."""
     graph = model.graph.SerializeToString()
     entries = [_initializer(value) for value in tensors]
     fronts = [head(GRAPH_INITIALIZER, len(rest) + size) + rest for rest, size, _ in entries]
@@ -61,7 +61,7 @@ def write_model(model: onnx.ModelProto, tensors: Iterable[ir.Value], file: Binar
 
 
 def _initializer(value: ir.Value) -> tuple[bytes, int, ir.TensorProtocol | None]:
-    """A tensor's message but for its raw data, the bytes of that, and where they come from.
+    """Return a tensor's message without its raw data, the size of the data, and its source.
 
     Strings have no raw form, and what lies in another file is only referred to.
     """
@@ -84,7 +84,7 @@ def _initializer(value: ir.Value) -> tuple[bytes, int, ir.TensorProtocol | None]
 
 
 def _raw_data(tensor: ir.TensorProtocol) -> bytes | memoryview:
-    """The numbers in the form of the file, not copied where they lie so in memory."""
+    """Return the numbers in the form of the file, not copied where they lie so in memory."""
     if type(tensor) is ir.Tensor and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
         array = tensor.numpy()
         if array.flags.c_contiguous:

@@ -60,12 +60,15 @@ class _Guesses:
         self.reason = "all that came to mind are empty or too large"
 
     def feed(self, shapes: Shapes) -> Feed | None:
-        """What it runs on, of these shapes."""
+        """Return inputs of these shapes on which the model runs; None where none is found."""
         found = self.first(shapes)
         return None if found is None else found[1]
 
     def first(self, shapes: Shapes) -> tuple[int, Feed] | None:
-        """The same with the guess's number. Sizes grow where it takes none of the likely ones."""
+        """Return a guess's number and inputs on which the model runs; None where none is found.
+
+        Sizes grow where the model takes none of the likely ones.
+        """
         found = self._first(shapes, math.inf)
         if found is None:
             self._grows, reason = True, self.reason
@@ -100,7 +103,7 @@ class _Guesses:
 
 
 def _distinct(runner: Any, feeds: Sequence[Feed]) -> list[Feed]:
-    """The first, and those of the others that differ from it and that the model takes too."""
+    """Return the first, and the others that differ from it and that the model takes too."""
     first, *others = feeds
     return [
         first,

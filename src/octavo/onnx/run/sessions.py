@@ -103,7 +103,7 @@ class ModelSession(ort.InferenceSession):  # type: ignore[misc]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - as ModelProto has it
-        """The model as bytes, which `onnxruntime.InferenceSession` opens.
+        """Return the model as bytes, which `onnxruntime.InferenceSession` opens.
 
         Raises OptionError where it does not: for Octavo's own operators, and above 2 GB.
         """
@@ -122,7 +122,7 @@ class ModelSession(ort.InferenceSession):  # type: ignore[misc]
 
 
 def open_session(path: str | os.PathLike[str], threads: int | None) -> ModelSession:
-    """A session on a file, float or quantized. None leaves the threads to ONNX Runtime.
+    """Open a session on a file, float or quantized. None leaves the threads to ONNX Runtime.
 
     Raises ModelError.
     """
@@ -180,7 +180,7 @@ def _vector(key: str, names: Sequence[str]) -> str:
 
 
 def _misfit(given: Any, value: Any) -> str:
-    """What of a value that the model refused is not as the input is."""
+    """Say how a value that the model refused differs from its input `given`; "" where unknown."""
     array = np.asarray(value)
     if value is not None and array.ndim != len(given.shape):
         return (
@@ -201,7 +201,7 @@ def _as(dtype: str | None, value: Any) -> Any:
 
 
 def total_bytes(folder: Path) -> int:
-    """The size of all files in a folder."""
+    """Return the size of all files in a folder."""
     return sum(p.stat().st_size for p in folder.iterdir() if p.is_file())
 
 
@@ -222,6 +222,9 @@ def peak_memory(model: Path, feed: Feed, threads: int | None) -> int:
 
 
 def measure(model: Path, feed: Feed, threads: int | None, custom_ops: list[str]) -> int:
-    """Runs in the fresh process: ONNX Runtime and the inputs are there before it begins."""
+    """Return the bytes that opening and running `model` adds at peak, in the fresh process.
+
+    ONNX Runtime and the inputs are there before the measurement begins.
+    """
     with CustomOps.of(custom_ops).in_force():
         return added_at_peak(lambda: open_session(model, threads).run(None, feed))

@@ -77,7 +77,7 @@ class Sensitivity:
             return None
 
     def _converted(self, layers: Collection[str], feeds: Sequence[Feed]) -> Runs | None:
-        """The outputs of a conversion of these layers alone; None where it does not run."""
+        """Run a conversion of these layers alone; return the outputs, or None where it fails."""
         with Scratch() as place:
             self._writer.write_part(self.recipe, layers, place)
             try:
@@ -109,7 +109,7 @@ class _Switched:
 
 
 def worst_error(expected: Runs, got: Runs) -> float:
-    """The relative error of the worst floating-point output, over all runs as one.
+    """Return the relative error of the worst floating-point output, over all runs as one.
 
     Infinite where `got` has another shape, or is not finite where `expected` is. A model without
     floating-point outputs is judged by its other numbers.

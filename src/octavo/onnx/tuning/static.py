@@ -44,7 +44,7 @@ def quantize_static(
     place: Scratch,
     form: Form,
 ) -> None:
-    """Writes the model to `place`, with integer layers as `decisions` say, all others float.
+    """Write the model to `place`, with integer layers as `decisions` say, all others float.
 
     Layers whose scheme keeps activations in float (blocks, float16) stay float, and so do those in
     subgraphs, which the quantizer does not enter. Raises ModelError with its reason where it fails.
@@ -78,7 +78,7 @@ def quantize_static(
 
 
 def copy_model(path: Path, place: Place) -> None:
-    """Writes the model at `path` to `place`, under its names. Raises OSError."""
+    """Write the model at `path` to `place`, under its names. Raises OSError."""
     source = load(path)
     tensors = TensorStore(place.data if source.data_files else None)
     try:
@@ -99,7 +99,7 @@ def _is_unsigned(weight: WeightScheme, cpu: Cpu) -> bool:
 
 
 def _write_named(source: Source, chosen: dict[str, Any], work: Scratch) -> list[str]:
-    """Writes the float model with a name for each node; the names of those that stay float."""
+    """Write the float model with a name for each node; return the names that stay float."""
     normalize.normalize(source.model, source.label, FIRST_PER_CHANNEL)
     names = Names(source.model)
     excluded = []
@@ -131,7 +131,7 @@ def run_quantizer(
     external: bool,
     custom_ops: list[str],
 ) -> None:
-    """Runs in the fresh process: infers shapes as ONNX Runtime advises, then quantizes.
+    """Infer shapes as ONNX Runtime advises, then quantize, in the fresh process.
 
     Its graph optimization is left out: it renames and merges nodes, so that they could not be
     excluded by name.
@@ -170,7 +170,10 @@ def run_quantizer(
 
 
 def _register_always(libraries: list[str]) -> None:
-    """The quantizer makes session options of its own, in this process that has no other work."""
+    """Register `libraries` with every new SessionOptions, as the quantizer makes its own.
+
+    This process has no other work.
+    """
     import onnxruntime as ort
 
     class WithOperators(ort.SessionOptions):  # type: ignore[misc]
@@ -192,5 +195,5 @@ class _Reader:
         self._feeds = feeds
 
     def get_next(self) -> Feed | None:
-        """The next feed."""
+        """Return the next feed."""
         return next(self._feeds, None)

@@ -147,7 +147,7 @@ class OnnxTarget:
         return tuple(PRESETS[name].default for name in RAISED[self._form.target])
 
     def native(self) -> OnnxTarget | None:
-        """The same for target native, where no target was said and the form may be that one."""
+        """Return this target as target native, where none was said and the form may be that one."""
         if self._target_said or self._form.qdq or self._form.native:
             return None
         other = object.__new__(OnnxTarget)
@@ -157,11 +157,11 @@ class OnnxTarget:
         return other
 
     def float_model(self) -> Built:
-        """The unmodified model, opened."""
+        """Return the unmodified model, opened."""
         return self._opened(None, None)
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
-        """The quantized model, opened and not compared with the float one.
+        """Build the quantized model, opened and not compared with the float one.
 
         With `calibration` by ONNX Runtime's static quantizer. Where every layer stays float, the
         float model itself.
@@ -224,7 +224,7 @@ class OnnxTarget:
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
     ) -> Report | None:
-        """Writes the quantized model to `out`, whole or not at all.
+        """Write the quantized model to `out`, whole or not at all.
 
         It must load, and be finite on made-up inputs wherever the float model is. How far it is
         from the float model there is reported and not bounded by the recipe's `max_error`: its

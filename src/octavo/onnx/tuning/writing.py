@@ -38,7 +38,7 @@ class LayerDecisions:
         self._resolved: dict[tuple[int, int, Scheme], Decision] = {}
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
-        """What a conversion by `recipe` holds, layer by layer."""
+        """Return what a conversion by `recipe` holds, layer by layer."""
         request = parse_request(recipe, self._form)
         opset = needed_opset(request)
         found, context = self._survey(opset, request)
@@ -74,7 +74,7 @@ class Writer:
         self._form = form
 
     def write(self, recipe: Recipe, place: Place, check: Check | None = None) -> Report:
-        """The model quantized by `recipe`, at `place`; `check` sees it before the report."""
+        """Write the model quantized by `recipe` to `place`; `check` sees it before the report."""
         started = time.perf_counter()
         source, request, prepared = self._prepared(recipe)
         converted = _produce(source, prepared, request, place)
@@ -99,7 +99,7 @@ class Writer:
         _produce(source, replace(prepared, decisions=decisions), request, place)
 
     def write_switched(self, recipe: Recipe, place: Place) -> dict[str, str]:
-        """The model with a switch behind each layer that `recipe` quantizes.
+        """Write the model with a switch behind each layer that `recipe` quantizes.
 
         Returns the inputs that are the switches, by layer.
         """
@@ -136,8 +136,10 @@ def _produce(source: Source, prepared: Prepared, request: Request, place: Place)
 
 
 def add_switches(model: ir.Model, sites: Iterable[Site]) -> dict[str, str]:
-    """Changes `model`; returns the name of each layer's switch: True takes the layer, to be
-    quantized, False its float twin."""
+    """Add a switch to `model` for the layer of each site; return the switches' names by layer.
+
+    True takes the layer, to be quantized, False its float twin.
+    """
     names = Names(model)
     switches = {}
     for site in sites:

@@ -44,7 +44,7 @@ def needs_data_file(source: Source, size: int) -> bool:
 
 
 def _name_apart(model: ir.Model) -> None:
-    """Gives nodes of one name in one graph a name each, but the first: ONNX Runtime refuses two.
+    """Rename nodes that share a name in one graph, but the first: ONNX Runtime refuses two.
 
     Before a conversion a name stands for all nodes that have it, so that they keep it until then.
     """
@@ -58,7 +58,7 @@ def _name_apart(model: ir.Model) -> None:
 
 
 def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[str, str]) -> None:
-    """Writes `model` to `place`, with the data file that `tensors` began or one that it needs.
+    """Write `model` to `place`, with the data file that `tensors` began or one that it needs.
 
     The model comes out with the tensors that were written. Raises OSError.
     """
@@ -92,8 +92,10 @@ def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[
 
 @contextmanager
 def os_errors_explained(source: Source, place: Place) -> Iterator[None]:
-    """Raises what an OSError during a conversion means: the input went away (ModelError), or the
-    output failed (OutputError)."""
+    """Raise what an OSError during a conversion means.
+
+    Either the input went away (ModelError), or the output failed (OutputError).
+    """
     try:
         yield
     except OutputError:

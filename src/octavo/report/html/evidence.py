@@ -94,7 +94,7 @@ def measured_sections(
 
 
 def measured_notes(evidence: Evidence | None) -> list[tuple[str, str]]:
-    """What the measurements have to say of themselves: (what it is about, the remark) pairs."""
+    """Return the notes of the measurements: (what the note is about, the note) pairs."""
     if evidence is None:
         return []
     about = (
@@ -162,7 +162,7 @@ def _named(model: _Model, evidence: Evidence) -> Cell:
 
 
 def _rows(models: Sequence[_Model]) -> Iterable[tuple[Cell, ...]]:
-    """The cells of each model, but for its name."""
+    """Return the cells of each model's row, without the model's name."""
     timed = [m.timed for m in models]
     pairs = [m.pair for m in models]
     length = bars([1.0, *(pair.ratio for pair in pairs if pair is not None)])

@@ -80,7 +80,7 @@ def layer_table(
 
 
 def _joined(report: Report | None, found: Comparison | None) -> list[_Row]:
-    """The layers of both, by their names: in the comparison's order where there is one."""
+    """Join the report's and the comparison's layers by name, in the comparison's order if any."""
     outcomes: defaultdict[str, list[tuple[int, LayerOutcome]]] = defaultdict(list)
     for i, outcome in enumerate(() if report is None else report.layers, 1):
         outcomes[outcome.layer.name].append((i, outcome))

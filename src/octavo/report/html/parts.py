@@ -203,12 +203,12 @@ def share(x: float) -> float | None:
 
 
 def sortable(x: float | int | None) -> float | int | None:
-    """What a cell is sorted by: None where there is no number."""
+    """Return the number that a cell is sorted by: None where there is none, or NaN."""
     return None if x is None or math.isnan(x) else x
 
 
 def bars(values: Iterable[float | int | None]) -> Callable[[float | int | None], float | None]:
-    """The lengths of bars for `values` above zero, the largest's being 1."""
+    """Return a function from a value to its bar's length, 1 for the largest of `values`."""
     rated = [v for v in values if v is not None and 0 < v < math.inf]
     largest = max(rated, default=None)
 
@@ -221,7 +221,7 @@ def bars(values: Iterable[float | int | None]) -> Callable[[float | int | None],
 
 
 def noise_bars(decibels: Iterable[float]) -> Callable[[float], float]:
-    """The lengths of bars for signal to noise ratios: the less, the longer; 0 without noise."""
+    """Return a function from an SNR in dB to a bar's length: the less, the longer; 0: no noise."""
     rated = [x for x in decibels if math.isfinite(x)]
     low, high = min(rated, default=0.0), max(rated, default=0.0)
     span = max(high - low, _LEAST_DB)
@@ -237,6 +237,6 @@ def noise_bars(decibels: Iterable[float]) -> Callable[[float], float]:
 def filled(
     columns: Sequence[Column], rows: Sequence[tuple[Cell, ...]]
 ) -> tuple[tuple[Column, ...], tuple[tuple[Cell, ...], ...]]:
-    """The columns that hold something in some row, and the rows with these alone."""
+    """Return the columns that hold something in some row, and the rows with these alone."""
     kept = [i for i in range(len(columns)) if any(row[i].text for row in rows)]
     return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)

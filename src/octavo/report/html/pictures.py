@@ -22,7 +22,7 @@ def trials_picture(result: TuneResult) -> Picture | None:
 
 
 def errors_picture(found: Comparison) -> Picture | None:
-    """The error of outputs and layers; None with fewer than two layers: figures say it."""
+    """Draw the error of outputs and layers; None with fewer than two layers: figures say it."""
     if len(found.layers) < 2:
         return None
     intro = "Each layer alone, and with the error of what comes before it. The worst are on top."

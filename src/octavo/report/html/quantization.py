@@ -28,7 +28,7 @@ from octavo.results.words import clean, count, duration, number, padding, size
 
 
 def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
-    """The report and the evidence as one self-contained HTML document.
+    """Return the report and the evidence as one self-contained HTML document.
 
     Either may be None, not both (ValueError): without a report, what was decided about the layers
     is not known, and the page shows what was measured. OptionError where jinja2 is missing.
@@ -39,7 +39,7 @@ def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
 
 
 def in_short(report: Report | None, evidence: Evidence | None) -> str:
-    """The page's verdict, and why: `Ready to ship: its outputs are close to ..`."""
+    """Return the page's verdict, and why: `Ready to ship: its outputs are close to ..`."""
     judged = _judged(report, evidence or Evidence())
     return _MEASURED if judged is None else judged.in_short
 
@@ -92,7 +92,7 @@ def _beyond(report: Report | None, found: Comparison) -> bool:
 
 
 def _alarms(report: Report | None, evidence: Evidence) -> Iterator[str]:
-    """What is wrong with the numbers, and where to look."""
+    """Yield what is wrong with the errors measured, and which layer to look at first."""
     found = evidence.comparison
     if found is None:
         return
@@ -112,7 +112,7 @@ def _sizes(report: Report | None) -> tuple[int | None, int | None]:
 
 
 def _sentences(report: Report | None, given: Evidence | None) -> Iterator[str]:
-    """The verdict: what was measured, then what became of the layers."""
+    """Yield the verdict: what was measured, then what became of the layers."""
     said = measured_verdict(given, *_sizes(report)) if given is not None else ""
     yield said
     if report is None:

@@ -136,7 +136,7 @@ _WHOLE = {
 
 
 def consequence(stretched: Sequence[LayerDifference], report: Report | None) -> str:
-    """What becomes of layers of which a range is stretched, in sentences.
+    """Say, in sentences, what becomes of layers of which a range is stretched.
 
     Only what is stretched counts: weights per tensor cost nothing where activations have outliers.
     """

@@ -28,7 +28,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(page: Page) -> str:
-    """The page as one self-contained HTML document; OptionError where jinja2 is missing."""
+    """Render the page as one self-contained HTML document; OptionError where jinja2 is missing."""
     from octavo import __version__
 
     environment = _environment()
@@ -45,7 +45,7 @@ def render(page: Page) -> str:
 
 
 def embedded(data: object) -> str:
-    """`data` as JSON in ASCII that can stand in a script element, whatever its strings hold."""
+    """Write `data` as ASCII JSON that can stand in a script element, whatever its strings hold."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
@@ -95,7 +95,7 @@ def _last_line(trial: Trial) -> Trial:
 
 
 def write_html(text: str, path: str | os.PathLike[str]) -> None:
-    """Writes `text` to `path` in UTF-8: beside it first, then renamed over it.
+    """Write `text` in UTF-8 to a file beside `path`, then rename that file over `path`.
 
     A place that cannot be written raises OutputError, and leaves what was there.
     """

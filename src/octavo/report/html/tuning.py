@@ -42,7 +42,7 @@ from octavo.results.words import clean, count, duration, size
 
 
 def tuning_html(result: TuneResult, evidence: Evidence | None = None) -> str:
-    """The run, and evidence of its best model, as one self-contained HTML document.
+    """Return the run, and evidence of its best model, as one self-contained HTML document.
 
     OptionError where jinja2 is missing.
     """
@@ -171,7 +171,7 @@ _TRACE_LINES = 100  # of one traceback, its end
 
 
 def trials_table(result: TuneResult) -> Table:
-    """A row a trial, the float model first."""
+    """Build the table of trials, a row each, the float model first."""
     trials = (result.baseline, *result.trials)
     columns = say.figures(trials, bound_of(result))
     rows = []
@@ -201,7 +201,7 @@ def trials_table(result: TuneResult) -> Table:
 
 
 def _timed_table(result: TuneResult) -> Table:
-    """A row a whole recipe that was timed before any was evaluated."""
+    """Build the table of whole recipes that were timed before any was evaluated, a row each."""
     rows = tuple(tuple(Cell(text) for text in row) for row in timed_recipes(result))
     headings = tuple(Column(n, FIGURE) if n in FIGURES else Column(n) for n in HEADINGS)
     return Table("timed", "Whole recipes", headings, rows, "rows", intro=f"{title(result)}.")

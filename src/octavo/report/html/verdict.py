@@ -23,7 +23,7 @@ _NOISY = "noisy: octavo report --seconds 30 tells more"
 
 
 def least_agreement(found: Comparison | None) -> float | None:
-    """The least share of rows whose largest number is at the same place."""
+    """Return the least share, among outputs, of rows whose largest number is at the same place."""
     return (
         min((o.agreement for o in found.outputs if o.agreement is not None), default=None)
         if found
@@ -37,7 +37,7 @@ def interval(pair: Pair) -> str:
 
 
 def model_sizes(evidence: Evidence | None) -> tuple[int | None, int | None]:
-    """The bytes of the float and of the quantized model, as far as they are known."""
+    """Return the bytes of the float and of the quantized model, as far as they are known."""
     both = [None if evidence is None else evidence.timed(name) for name in (FLOAT, QUANTIZED)]
     before, after = (None if one is None else one.bytes for one in both)
     return before, after
@@ -72,7 +72,7 @@ def _sentence(said: list[str]) -> str:
 
 
 def _beside_ort(evidence: Evidence) -> Pair | None:
-    """The time of the quantized model over that of ONNX Runtime's, in whichever order both came."""
+    """Return the quantized model's time over ONNX Runtime's, in whichever order both were timed."""
     pair = evidence.pair(ORT, QUANTIZED)
     return _turned(evidence.pair(QUANTIZED, ORT)) if pair is None else pair
 
@@ -103,7 +103,7 @@ def _speed(pair: Pair, other: str) -> str:
 
 
 def _beside(ours: float, theirs: float) -> str:
-    """The errors of both, as a ratio where there is one."""
+    """Compare the errors of two models in words, as a ratio where there is one."""
     if not math.isfinite(ours):
         return _error(ours)
     if not math.isfinite(theirs):
@@ -122,7 +122,7 @@ def _beside(ours: float, theirs: float) -> str:
 
 
 def _turned(pair: Pair | None) -> Pair | None:
-    """The pair seen from its second model."""
+    """Swap the two models of the pair: its ratio and interval become their reciprocals."""
     if pair is None:
         return None
     bounds = (1 / pair.ratio, 1 / pair.high, 1 / pair.low)
@@ -136,7 +136,7 @@ def _error(error: float) -> str:
 
 
 def size_tile(before: int, after: int) -> Tile:
-    """The quantized model's size beside the float one's."""
+    """Build the tile of the quantized model's size beside the float one's."""
     detail = f"{words.ratio(before, after)}, float {size(before)}"
     return Tile("Size", size(after), detail, share(after / before) if before else None)
 
@@ -157,7 +157,7 @@ def speed_tile(evidence: Evidence) -> Tile | None:
 
 
 def error_tiles(evidence: Evidence) -> Iterator[Tile]:
-    """The worst output's error, and how often the largest number is at the same place."""
+    """Yield the tiles of the worst output's error and of the least top-1 agreement."""
     worst, error = worst_output(evidence.comparison), worst_error(evidence.comparison)
     if worst is not None and worst.difference is not None and error is not None:
         theirs = worst_error(evidence.ort)

@@ -147,7 +147,7 @@ def _legend(figure: Figure, rows: Sequence[_Row], outputs: int, median_db: float
 
 
 def _bounds(errors: Iterable[float]) -> tuple[float, float]:
-    """What the axis shows: whole powers of ten around the errors that it can show."""
+    """Return the axis' bounds: whole powers of ten around the errors that a log axis can show."""
     shown = [e for e in errors if 0 < e < math.inf] or [1e-6, 1e-3]
     low = math.floor(math.log10(max(min(shown), max(shown) * 1e-12)))
     return 10.0**low, 10.0 ** max(low + 1, math.ceil(math.log10(max(shown))))
@@ -158,7 +158,7 @@ def _error(difference: Difference) -> str:
 
 
 def _beside(axes: Any, x: float, y: float, difference: Difference) -> None:
-    """What lies beyond the axis says so: no error, or numbers that are not finite."""
+    """Annotate a point that lies beyond the axis: no error, or numbers that are not finite."""
     right = difference.error > x
     said = ("not finite" if difference.non_finite else "beyond") if right else "none"
     place, side = ((-8, 0), "right") if right else ((8, 0), "left")

@@ -65,7 +65,7 @@ def _columns(labels: dict[str, str]) -> int:
 
 
 def _groups(found: Benchmark) -> tuple[list[_Group], str]:
-    """The groups, each labelled with what sets it apart, and what they have in common."""
+    """Return the groups, each labelled with what sets it apart, and what all have in common."""
     made = grouped(found.models, lambda one: (one.shape, one.threads))
     shapes, threads = ({key[i] for key, _ in made} for i in (0, 1))
     groups = []

@@ -88,10 +88,10 @@ class Plot:
         return out.getvalue()
 
     def svg(self, theme: Theme = Theme.READER) -> str:
-        """A document; for LIGHT and DARK without a background.
+        """Return the plot as an SVG document; for LIGHT and DARK without a background.
 
-        For READER it is light, and dark where browsers say that the reader prefers that; other
-        programs show it light.
+        For READER the document is light, and dark where browsers say that the reader prefers that;
+        other programs show it light.
         """
         with _drawn(self) as figure:
             out = io.StringIO()
@@ -106,9 +106,9 @@ class Plot:
         )
 
     def element(self, kind: str) -> str:
-        """The SVG as an element of an HTML page whose style has `DARK_RULES`.
+        """Return the SVG as an element of an HTML page whose style has `DARK_RULES`.
 
-        `kind` is a class more. It names nothing outside of the page.
+        `kind` is a further CSS class. The element names nothing outside of the page.
         """
         _, _, rest = self.svg(Theme.LIGHT).partition("<svg ")
         body = f"<svg {rest}".replace('class="plot"', f'class="plot {kind}"', 1)
@@ -123,17 +123,17 @@ class Plot:
 
 
 def darkened(svg: str) -> str:
-    """The SVG of a light page in the colours of a dark one."""
+    """Turn the SVG of a light page into the colours of a dark one."""
     return re.sub("|".join(_DARK), lambda match: _DARK[match[0]], svg)
 
 
 def tip(artist: Any, text: str) -> None:
-    """Shows `text` where a mouse rests on `artist`."""
+    """Show `text` where a mouse rests on `artist`."""
     artist.set_gid(_TIP + text)
 
 
 def head(figure: Figure, title: str, more: str = "") -> None:
-    """The title over the whole width and a sentence below it, in the lines that they take."""
+    """Write the title over the figure's whole width and the sentence `more` below, both wrapped."""
     wide = round(12 * figure.get_figwidth())
     lines = [line for part in (title, more) if part for line in textwrap.wrap(part, wide)]
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=12 if not more else 11)
@@ -147,7 +147,7 @@ def decades(low: float, high: float, most: int = 8) -> tuple[list[float], list[s
 
 
 def patch(colour: str, label: str) -> Any:
-    """An entry of a legend."""
+    """Make an entry of a legend: a patch of `colour` named `label`."""
     from matplotlib.patches import Patch
 
     return Patch(color=colour, label=label, alpha=0.8)

@@ -42,7 +42,7 @@ class _Point:
 
 
 def trials_plot(result: TuneResult, width: float = 8.0, height: float = 4.6) -> Plot | None:
-    """The trials that have both numbers, over the float model's; None without any."""
+    """Plot the trials' accuracy against time or size over the float model's; None without any."""
     timed = any(trial.time_ratio is not None for trial in result.trials)
     points = list(_points(result, timed))
     if not points:
@@ -52,7 +52,7 @@ def trials_plot(result: TuneResult, width: float = 8.0, height: float = 4.6) -> 
 
 
 def _floor_of(result: TuneResult) -> float | None:
-    """The accuracy that just meets the criterion."""
+    """Return the accuracy that just meets the criterion, None where that is unknown."""
     reference = result.baseline.accuracy
     if reference is None or result.bound is None:
         return None
@@ -85,7 +85,7 @@ def _across(trial: Trial, base: Trial, timed: bool) -> float | None:
 
 
 def _edge(result: TuneResult) -> float | None:
-    """What is worse is drawn there: it would flatten the others."""
+    """Return the accuracy at which worse trials are drawn: they would flatten the others."""
     floor, reference = _floor_of(result), result.baseline.accuracy
     if floor is None or reference is None or floor == reference:
         return None
@@ -122,7 +122,7 @@ def _paint(
 
 
 def _chosen(result: TuneResult) -> str:
-    """The best trial in words."""
+    """Describe the best trial in words."""
     best = result.best
     if not best.index:
         return "no trial gave an accuracy"

@@ -58,7 +58,7 @@ _CHAINS: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[str, ...]]] = WeakKe
 
 
 def fuse_activations(model: nn.Module) -> list[str]:
-    """Lets parents call layer and activation as one, in place; returns the layers' names."""
+    """Let parents call layer and activation as one, in place; return the layers' names."""
     fused = []
     for name, parent in list(model.named_modules()):
         pairs = fuse(parent)
@@ -67,7 +67,7 @@ def fuse_activations(model: nn.Module) -> list[str]:
 
 
 def fuse(parent: nn.Module) -> list[str]:
-    """The names of the children that are now called with their activation.
+    """Fuse children of `parent` with their activations; return the names of those children.
 
     What changes is the parent's type (`dynamic_type`).
     """
@@ -92,7 +92,7 @@ def fuse(parent: nn.Module) -> list[str]:
 
 
 def chain_type(kind: Any, chain: tuple[str, ...] | None, words: tuple[str, ...]) -> type:
-    """What stands for `kind`, whose forward calls the children `chain` (None: all, in order).
+    """Return the subclass of `kind` that calls the children `chain` (None: all, in order) fused.
 
     `words` are the activations that are computed in the pass of each; "" for none. `kind` itself
     where its forward does something else, as after unpickling with other sources.
@@ -115,12 +115,12 @@ def chain_type(kind: Any, chain: tuple[str, ...] | None, words: tuple[str, ...])
 
 
 def feed_forward_type(kind: Any, word: str) -> type:
-    """What stands for a transformer layer of torch.nn: its feed-forward block is fused."""
+    """Return the subclass of a torch.nn transformer layer that fuses the feed-forward block."""
     return make_dynamic_type(kind, feed_forward(kind, word), feed_forward_type, (kind, word))
 
 
 def feed_forward(kind: Any, word: str) -> dict[str, Callable[..., Any]]:
-    """The method of `kind` that is another for that."""
+    """Return the `_ff_block` that replaces that of `kind`, with the activation `word` fused."""
     own = kind._ff_block
 
     def _ff_block(self: Any, x: Tensor) -> Any:
@@ -134,7 +134,7 @@ def feed_forward(kind: Any, word: str) -> dict[str, Callable[..., Any]]:
 def run_chain(
     parent: nn.Module, chain: Sequence[str] | None, words: Sequence[str], x: Tensor
 ) -> Any:
-    """The forward of a parent whose children (None: all, in order) are called one by one."""
+    """Call the children `chain` (None: all) of `parent` in order, fused with their activations."""
     children: Any = parent._modules
     if chain is None:
         modules = list(children.values())
@@ -156,13 +156,13 @@ def run_chain(
 
 
 def run_feed_forward(layer: Any, kind: type, word: str, x: Tensor) -> Any:
-    """The feed-forward block of `kind`, one of torch.nn's transformer layers."""
+    """Run the fused feed-forward block of `kind`, one of torch.nn's transformer layers."""
     x = layer.linear2(layer.dropout(layer.linear1.activated(x, word)))
     return getattr(layer, _BLOCKS[kind])(x)
 
 
 def fusable(linear: Any, activation: Any) -> str:
-    """The kernels' name of `activation`, if `linear` can compute it in its pass; else ""."""
+    """Return the kernels' name of `activation` if `linear` can compute it in its pass, else ""."""
     if not isinstance(linear, QuantizedLinear):
         return ""
     word = activation_name(activation)
@@ -172,7 +172,7 @@ def fusable(linear: Any, activation: Any) -> str:
 
 
 def _patched(linear: Any, activation: Any) -> bool:
-    """Whether a class of the two, or nn.Module, does something else than when it was first seen."""
+    """Tell whether either's class, or nn.Module, was patched since it was first seen."""
     layer, kind = type(linear), type(activation)
     if nn.Module.__call__ is not _CALL or layer.__call__ is not _LAYER_CALL:
         return True
@@ -186,7 +186,7 @@ def _patched(linear: Any, activation: Any) -> bool:
 
 
 def activation_name(activation: Any) -> str:
-    """The kernels' name of what a module or function computes; "" where they do not have it."""
+    """Return the kernels' name of a module or function, "" where the kernels lack it."""
     kind = type(activation)
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
@@ -198,7 +198,7 @@ def activation_name(activation: Any) -> str:
 
 
 def _watched(module: Any) -> bool:
-    """Whether a call of the module does more than its type's forward: hooks, a patched forward."""
+    """Tell whether a module's call does more than its type's forward: hooks, another forward."""
     if not isinstance(module, nn.Module):
         return False
     return bool(
@@ -211,7 +211,7 @@ def _watched(module: Any) -> bool:
 
 # docs/notes/torch.md: "A parent calls two layers as one"
 def _chain(parent: nn.Module) -> tuple[str, ...]:
-    """Names of the children that forward calls one after the other; () where it does more."""
+    """Return the names of children that forward calls one after the other; () if it does more."""
     return _chain_of(type(parent).forward, tuple(parent._modules))
 
 

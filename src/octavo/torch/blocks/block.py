@@ -49,7 +49,7 @@ Other threads run their own forwards meanwhile, which may be what the first one 
 
 # docs/notes/torch.md: "A block runs as one call"
 def run_block(layer: nn.Module, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The forward of a block: a program where that computes the same, else its type's own."""
+    """Run a block's forward: as a program where that computes the same, else its type's own."""
     if torch.compiler.is_dynamo_compiling():
         from octavo.torch.blocks.plan import compiling
 
@@ -71,7 +71,7 @@ def run_block(layer: nn.Module, kind: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def plans_of(layer: nn.Module, kind: Any) -> Block:
-    """What runs a block, a `kind`; made where it has none."""
+    """Return the `Block` that runs `layer`, a `kind`; it is made on first use."""
     found: Block | None = layer.__dict__.get(BLOCK)
     if found is None or found.layer is not layer:  # a shallow copy has what it was made from
         found = layer.__dict__[BLOCK] = Block(layer, kind)
@@ -108,7 +108,7 @@ class Block:
         """Why all calls are, since the last one that ran as one call."""
 
     def plan(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The plan for a call and what its `fits` said; None where the block's own forward runs."""
+        """Return a call's plan and what `fits` said; None where the block's own forward runs."""
         if not self._ready():
             return None
         key, _, objects, sizes = form
@@ -128,7 +128,7 @@ class Block:
         return plan, state
 
     def _ready(self) -> bool:
-        """Whether a call of the block still is a call of what its plans were made of."""
+        """Tell whether the block still is what its plans were made of."""
         state = State.CHANGED if self._guards is None else state_of(self._guards)
         if state is State.AS_IT_WAS:
             self._calls += 1
@@ -163,7 +163,7 @@ class Block:
         self._guards = self._facts.guards([] if self._held is None else self._held.sources)
 
     def _made(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A new plan for a call, or None with a reason."""
+        """Make a new plan for a call; where it can have none, note the reason and return None."""
         # Tracing takes as long to import as all the rest of Octavo.
         from octavo.torch.blocks import build
 
@@ -193,7 +193,7 @@ class Block:
         return plan
 
     def ask_again(self, key: bytes) -> None:
-        """Forgets why calls of a form were left to the block's own forward."""
+        """Forget why calls of a form were left to the block's own forward."""
         from octavo.torch.blocks import build
 
         build.forget(self.kind, self.reasons.pop(key, ""))

@@ -42,7 +42,7 @@ def new_plan(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> AnyPlan | str:
-    """The plan for calls such as this one of a block; or why there is none."""
+    """Make the plan for calls of a block such as this one, or say why there is none."""
     kind, *rest = structure
     key, tensors, objects, sizes = form
     arguments = Arguments(args, kwargs)
@@ -77,7 +77,7 @@ def new_plan(
 
 
 def forget(kind: Any, reason: str) -> None:
-    """Has `kind`'s blocks traced again where `reason` is why none was compiled."""
+    """Let blocks of `kind` be traced again where `reason` is why none was compiled."""
     for known in list(_compiled.get(kind, {}).values()):
         known[:] = [found for found in known if found != reason]
 
@@ -90,7 +90,7 @@ def _compile(
     place: dict[str, int],
     attention: AttentionType,
 ) -> Compiled:
-    """The call as steps: as another block of the same structure has it already, or traced."""
+    """Return the call as steps, from another block of the same structure or from a new trace."""
     for found in known:
         if isinstance(found, str):
             raise UnknownStep(found)
@@ -113,7 +113,7 @@ _Attributes = list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
 
 
 def _attributes(layer: nn.Module) -> _Attributes:
-    """Of each module its `__dict__`, what that holds, and how many items are in what has any."""
+    """Return each module's `__dict__`, a copy of it, and the lengths of its collections."""
     return [
         (own, dict(own), {k: len(v) for k, v in own.items() if type(v) in (list, dict, set)})
         for own in (module.__dict__ for module in layer.modules())
@@ -121,7 +121,7 @@ def _attributes(layer: nn.Module) -> _Attributes:
 
 
 def _restored(before: _Attributes) -> bool:
-    """Whether attributes were written since; they are what they were again."""
+    """Restore attributes to what they were `before`; tell whether any was written since."""
     written = False
     for own, held, counts in before:
         changed = {k for k in own.keys() | held.keys() if own.get(k) is not held.get(k)}

@@ -16,7 +16,7 @@ BLOCK = "_octavo_block"
 
 
 def rebuild(value: Any, tensor: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
-    """`value` with each tensor and each object in it replaced, in the order of `call_form`."""
+    """Replace each tensor and each object in `value`, in the order of `call_form`."""
     if isinstance(value, Tensor):
         return tensor(value)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -37,7 +37,7 @@ class Arguments:
     def fill(
         self, tensors: Sequence[Any], objects: Sequence[Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with these in their places."""
+        """Return the call's args and kwargs with `tensors` and `objects` put in their places."""
         given, others = iter(tensors), iter(objects)
         args, kwargs = rebuild(self._form, lambda _: next(given), lambda _: next(others))
         return args, kwargs

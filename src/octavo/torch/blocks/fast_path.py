@@ -12,7 +12,7 @@ ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
 
 def leave_fast_paths(model: nn.Module, replaced: Collection[nn.Module] = ()) -> list[str]:
-    """Has encoders in `model` call the layers in them, where some are quantized or in `replaced`.
+    """Make encoders in `model` call their layers, where some are quantized or in `replaced`.
 
     nn.TransformerEncoderLayer's fused path reads the weights of the layers in it, and
     nn.TransformerEncoder turns a padded batch into a nested tensor which only that path can take.
@@ -34,7 +34,7 @@ def leave_fast_paths(model: nn.Module, replaced: Collection[nn.Module] = ()) -> 
 
 
 def leave_fast_path(module: nn.Module) -> bool:
-    """Has one of the two call its layers; returns whether outputs at hidden positions change."""
+    """Make an encoder or its layer call its parts; tell if outputs at hidden positions change."""
     if isinstance(module, nn.TransformerEncoderLayer):
         module.activation_relu_or_gelu = 0  # neither relu (1) nor gelu (2): no such path
         return False

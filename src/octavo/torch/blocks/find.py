@@ -21,7 +21,7 @@ _TORCHS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
 def fuse_blocks(model: nn.Module, attention: AttentionType = AttentionType.FLOAT32) -> list[str]:
-    """Lets blocks run as one call, in place; returns their names.
+    """Let blocks run as one call, in place; return their names.
 
     `attention` is what attention in them may multiply in.
 
@@ -48,7 +48,7 @@ NO_BLOCKS = "attention: bfloat16 of the recipe changed nothing, since no block r
 
 
 def fused(model: nn.Module, attention: AttentionType = AttentionType.FLOAT32) -> list[str]:
-    """Lets activations and blocks run within other calls, in place; says which, in words.
+    """Let activations and blocks run within other calls, in place; say which, in words.
 
     `attention` is the recipe's.
     """
@@ -95,7 +95,10 @@ def _candidates(model: nn.Module) -> Iterator[nn.Module]:
 def one_call_type(
     kind: Any, word: str = "", attention: AttentionType = AttentionType.FLOAT32
 ) -> type:
-    """What stands for `kind`, a type of blocks. `word`: the activation in torch's feed-forward."""
+    """Return the subclass of `kind`, a type of blocks, that runs as one call.
+
+    `word`: the activation in torch's feed-forward.
+    """
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return run_block(self, kind, args, kwargs)

@@ -97,7 +97,7 @@ class Code:
         self._functions()
 
     def _data(self, kind: type, name: str) -> None:
-        """A class's own number, text or property, which an instance may have in its place."""
+        """Note a number, text or property of a class, which an instance may override."""
         value = _static(kind, name)
         if any(k is kind and n == name for k, n, _ in self.attributes):
             return
@@ -248,19 +248,19 @@ class Code:
 
 
 def _home(value: Any) -> str:
-    """The package that a module or a class is of."""
+    """Return the name of the package that a Python module or a class belongs to."""
     named = value.__name__ if isinstance(value, ModuleType) else value.__module__
     return str(named).partition(".")[0]
 
 
 def _found(kind: type, name: str) -> Any:
-    """A function of a class that is no module's in general."""
+    """Return an attribute of a class; None where it is missing or nn.Module's own."""
     value = getattr(kind, name, None)
     return None if value is None or getattr(nn.Module, name, None) is value else value
 
 
 def _is_data(kind: type, name: str) -> bool:
-    """Whether a class has something under that name that is neither a method nor a module's own."""
+    """Tell whether a class has plain data or a property under a name that nn.Module lacks."""
     if hasattr(nn.Module, name) or kind.__module__.startswith("torch.nn."):
         return False
     plain = (bool, int, float, str, tuple, property)
@@ -268,7 +268,7 @@ def _is_data(kind: type, name: str) -> bool:
 
 
 def _static(kind: type, name: str) -> Any:
-    """What a class or one above it has under a name, as it stands there; None for nothing.
+    """Return an attribute of a class or its bases without binding it; None where there is none.
 
     `inspect.getattr_static` takes 30 times as long, which loading a model is to be spared.
     """
@@ -276,7 +276,7 @@ def _static(kind: type, name: str) -> Any:
 
 
 def _may_write(code: CodeType) -> bool:
-    """Whether it has instructions or calls that change what outlives it."""
+    """Tell whether code has instructions or calls that change what outlives the call."""
     if any(i.opname in _WRITES for i in dis.get_instructions(code)):
         return True
     if _MUTATORS & set(code.co_names):

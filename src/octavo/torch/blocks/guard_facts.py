@@ -43,7 +43,7 @@ _STATES = (
 
 
 def state_of(guards: tuple[tuple[Any, ...], ...]) -> State:
-    """Whether what they say still holds."""
+    """Tell by the guards of a block in which state it is."""
     broken = first_broken(guards)
     return State.AS_IT_WAS if broken < 0 else _STATES[broken]
 
@@ -79,13 +79,13 @@ class Facts:
             self.reason = f"{self.code.unseen}, which may change unseen"
 
     def guards(self, sources: list[Any]) -> tuple[tuple[Any, ...], ...]:
-        """What `first_broken` takes; `sources` is its group of unchanged memory."""
+        """Return the groups that `first_broken` takes; `sources` is that of unchanged memory."""
         attributes = [part for item in self.code.attributes for part in item]
         groups = (self._entries, self._absences, self._types, attributes, sources)
         return tuple(map(tuple, (*groups, self._calm, self._hooks)))
 
     def silence(self) -> bool:
-        """Takes note of hooks that do nothing; whether all of them do."""
+        """Note hooks that do nothing as silent; return whether all hooks are."""
         for own, kind, silent in zip(*(iter(self._hooks),) * 3, strict=True):
             for hook in own[kind].values():
                 if id(hook) in silent:
@@ -109,7 +109,7 @@ class Facts:
         return "a method or an attention function that it calls was replaced"
 
     def _served(self) -> bool:
-        """Whether attention returns no weights: transformers' sdpa has none."""
+        """Tell whether attention returns no weights: transformers' sdpa has none."""
         found = [vars(c).get(_IMPLEMENTATIONS[0]) for c in self._configs.values()]
         return bool(found) and all(f == "sdpa" for f in found)
 
@@ -148,7 +148,10 @@ class Facts:
             self._attribute(own, key, own[key], trusted)
 
     def _attribute(self, own: dict[str, Any], key: str, value: Any, trusted: bool) -> None:
-        """`trusted`: its class is of a package whose layers change no list once they are made."""
+        """Note an attribute of a module.
+
+        `trusted`: the module's class is of a package whose layers change no list once made.
+        """
         self._entries += [own, key, value]
         if isinstance(value, (Tensor, list, dict, set)) and _is_filled(value) and not trusted:
             self.reason = f"its attribute {key} is a {type(value).__name__} that may change unseen"
@@ -182,7 +185,7 @@ class Facts:
 
 
 def _was(held: dict[str, Any], word: str) -> Any:
-    """What an interface first had under a word."""
+    """Return what the interface `held` first had under the name `word`."""
     return _first.setdefault(id(held), (held, {}))[1].setdefault(word, held[word])
 
 
@@ -190,7 +193,7 @@ _first: dict[int, tuple[Any, dict[str, Any]]] = {}
 
 
 def note_code(block: nn.Module) -> Code:
-    """The code of a block's forwards as it was when it was first asked for."""
+    """Return the code of a block's forwards as it was when it was first asked for."""
     kinds: dict[type, None] = {}
     words: set[str] = set()
     for module in block.modules():
@@ -211,7 +214,7 @@ def _is_config(value: Any) -> bool:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether it holds attributes that a forward may read: a config, or any plain object."""
+    """Tell whether `value` is a config or plain object, whose attributes a forward may read."""
     others = (nn.Module, Tensor, FunctionType, MethodType, type, Enum, partial)
     return _is_config(value) or (hasattr(value, "__dict__") and not isinstance(value, others))
 
@@ -221,13 +224,13 @@ def _is_filled(value: Any) -> bool:
 
 
 def _words(config: Any) -> set[str]:
-    """The implementations that a config of transformers chooses."""
+    """Return the names of the implementations that a config of transformers chooses."""
     found = (vars(config).get(key) for key in _IMPLEMENTATIONS)
     return {word for word in found if isinstance(word, str)}
 
 
 def _plain(value: Any) -> Any:
-    """Equal for what a forward cannot tell apart."""
+    """Return a value that is equal for what a forward cannot tell apart."""
     if value is None or isinstance(value, (bool, int, float, str, type, FunctionType)):
         return type(value), value
     if isinstance(value, (tuple, list)) and len(value) < 100:
@@ -240,7 +243,7 @@ def _plain(value: Any) -> Any:
 
 
 def _collects_attentions(hook: Any) -> bool:
-    """Whether it is transformers' own and collects an output that sdpa has None for."""
+    """Tell whether a hook is transformers' own and collects an output that sdpa has None for."""
     if type(hook) is not FunctionType or hook.__module__ != _COLLECTING:
         return False
     if sys.modules.get(_COLLECTING) is None:

@@ -40,7 +40,7 @@ class Node:
                 yield from (part for part in argument if isinstance(part, Node))
 
     def with_args(self, args: tuple[Any, ...]) -> Node:
-        """The same step of other arguments."""
+        """Return the same node with other arguments."""
         return Node(self.op, args, self.shape, self.dtype, self.attributes)
 
 
@@ -52,7 +52,7 @@ class Graph:
     outputs: list[Node]
 
     def nodes(self) -> list[Node]:
-        """All nodes, each after what it reads."""
+        """Return all nodes, each after what it reads."""
         order: list[Node] = []
         seen: set[int] = set()
         stack: list[tuple[Node, Iterator[Node]]] = []
@@ -73,7 +73,7 @@ class Graph:
         return order
 
     def uses(self) -> dict[int, int]:
-        """How often each node is read, by its identity; being an output counts."""
+        """Count how often each node is read, by its identity; being an output counts."""
         counts: dict[int, int] = {}
         for node in self.nodes():
             for read in node.inputs:
@@ -83,7 +83,7 @@ class Graph:
         return counts
 
     def rewrite(self, rule: Rule) -> None:
-        """Puts what `rule` makes of each node, whose arguments are rewritten already, in its place.
+        """Replace each node by what `rule` makes of it; its arguments are rewritten already.
 
         A rule returns None to leave a node. It is told how often a node was read before.
         """
@@ -116,29 +116,29 @@ def _replaced(argument: Any, made: dict[int, Node]) -> Any:
 
 
 def is_op(value: Any, *ops: str) -> bool:
-    """Whether it is a node of one of these steps."""
+    """Tell whether `value` is a node with one of these operators."""
     return isinstance(value, Node) and value.op in ops
 
 
 def unary_of(value: Any, name: str) -> Node | None:
-    """The argument of the step `unary` of that name."""
+    """Return the argument of `value` if it is the node `unary` with that name, else None."""
     if is_op(value, "unary") and value.args[0] == name:
         return value.args[1]  # type: ignore[no-any-return]
     return None
 
 
 def binary_of(value: Any, name: str) -> tuple[Any, Any] | None:
-    """The arguments of the step `binary` of that name."""
+    """Return both arguments of `value` if it is the node `binary` with that name, else None."""
     if is_op(value, "binary") and value.args[0] == name:
         return value.args[1], value.args[2]
     return None
 
 
 def either_way(pair: tuple[Any, Any] | None) -> Sequence[tuple[Any, Any]]:
-    """Both orders of the arguments of a step that takes them in any."""
+    """Return both orders of the arguments of a commutative operator; nothing for None."""
     return () if pair is None else (pair, pair[::-1])
 
 
 def is_constant(value: Any) -> bool:
-    """Whether it is the same in each call."""
+    """Tell whether `value` is the same in each call."""
     return is_op(value, "constant") or isinstance(value, (int, float))

@@ -20,7 +20,7 @@ Outputs = Callable[[tuple[Tensor, ...]], Sequence[Any]]
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def agrees(own: Outputs, program: Outputs, sizes: Sizes, given: Sequence[Tensor]) -> bool:
-    """Whether both make the same of inputs of two sizes; `given` are those of a call."""
+    """Tell whether both compute the same for inputs of two sizes; `given` are a call's inputs."""
     flat = [n for t in given for n in t.shape]
     for seed, shapes in enumerate(sizes.examples(flat, 2)):
         draw = torch.Generator().manual_seed(seed)
@@ -47,7 +47,7 @@ def _close(wanted: Any, found: Any) -> bool:
 
 
 def _like(given: Tensor, shape: tuple[int, ...], draw: torch.Generator) -> Tensor:
-    """A tensor of that shape with values such as `given` may have."""
+    """Make a tensor of this shape with values such as `given` may have."""
     where: Any = {"device": "cpu", "dtype": torch.float32}
     if given.dtype is torch.bool or (given.is_floating_point() and _is_mask(given)):
         seen = torch.rand(shape, generator=draw, **where) < 0.7
@@ -68,5 +68,5 @@ def _like(given: Tensor, shape: tuple[int, ...], draw: torch.Generator) -> Tenso
 
 
 def _is_mask(given: Tensor) -> bool:
-    """Whether a float tensor is what a mask adds: zeros, and what is far below."""
+    """Tell whether a float tensor is a mask to add: zeros, and what is far below."""
     return given.dim() == 4 and bool(((given == 0) | (given < -1e4)).all())

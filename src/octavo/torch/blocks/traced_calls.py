@@ -41,16 +41,16 @@ class PlainCall:
         self.given = tensors
 
     def traced(self, *given: Tensor) -> Any:
-        """What the forward returns for the inputs of a trace."""
+        """Return what the forward returns for the inputs of a trace."""
         return self._forward(given, ())
 
     def own(self, given: tuple[Tensor, ...]) -> Sequence[Any]:
-        """The same of real tensors, in a row."""
+        """Return the leaves of what the forward returns for real tensors."""
         leaves: Sequence[Any] = pytree.tree_leaves(self.traced(*given))
         return leaves
 
     def plan(self, compiled: Compiled, held: Held, name: str) -> AnyPlan:
-        """The plan for what was compiled."""
+        """Make the plan that runs `compiled` with the tensors that `held` holds."""
         return Plan(compiled, held, name)
 
 
@@ -82,7 +82,7 @@ class CachedCall(PlainCall):
         self.usage_key = repr((places, asked, read, flags, self.usage.filled))
 
     def traced(self, *given: Tensor) -> Any:
-        """What the forward returns, and what it gives the cache."""
+        """Return what the forward returns, and the keys and values that it gives the cache."""
         totals, lengths = self._counts(given)
 
         def all_of(place: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ class CachedCall(PlainCall):
         return self._result(given, all_of, totals, lengths)
 
     def own(self, given: tuple[Tensor, ...]) -> Sequence[Any]:
-        """The same of real tensors, in a row."""
+        """Return the leaves of what the forward returns and gives the cache, for real tensors."""
         totals, lengths = self._counts(given)
 
         def all_of(place: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +103,7 @@ class CachedCall(PlainCall):
         return leaves
 
     def plan(self, compiled: Compiled, held: Held, name: str) -> AnyPlan:
-        """The plan for what was compiled."""
+        """Make the plan that runs `compiled` with the tensors that `held` holds and a cache."""
         return CachedPlan(compiled, held, name, self.usage, self._count)
 
     def _counts(self, given: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:

@@ -41,7 +41,7 @@ Call = tuple[Sequence[Any], Mapping[str, Any]]
 def compare(
     float_module: nn.Module, quantized_module: nn.Module, *inputs: Any, **keywords: Any
 ) -> Comparison:
-    """Runs both modules on the same inputs and says how far apart they are, and where.
+    """Run both modules on the same inputs and say how far apart they are, and where.
 
     `inputs` and `keywords` are forward's arguments; one mapping by the names of its parameters,
     such as a tokenizer's batch, stands for keywords. Layers are those of `octavo.torch.inspect`;
@@ -103,7 +103,7 @@ def compare_calls(
 
 
 def padding_of(model: nn.Module, call: Call) -> Padding:
-    """What masks among the arguments hide."""
+    """Return the padding that masks among the arguments of `call` hide."""
     try:
         given = inspect.signature(model.forward).bind_partial(*call[0], **call[1]).arguments
     except TypeError:  # forward says what it does not take
@@ -112,7 +112,7 @@ def padding_of(model: nn.Module, call: Call) -> Padding:
 
 
 def _masks(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors among arguments by name, as arrays; mappings stay such."""
+    """Return the tensors among arguments by name, as arrays; mappings stay mappings."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         if isinstance(value, Mapping):
@@ -139,7 +139,7 @@ def _outputs(
 
 
 def _called(model: nn.Module, call: Call, kind: type[Exception], what: str) -> Any:
-    """What the model returns for copies of the inputs: a forward may write into them."""
+    """Call the model with copies of the inputs, as a forward may write into them. Raises `kind`."""
     args, keywords = tree_map(_copied, (tuple(call[0]), dict(call[1])))
     try:
         return model(*args, **keywords)
@@ -218,7 +218,7 @@ class _Errors:
 def _watching(
     model: nn.Module, pairs: Sequence[ModulePair], seen: Callable[[int, Any, Any, Any], None]
 ) -> Iterator[None]:
-    """Calls `seen` with a pair's place, arguments and output whenever its module is called.
+    """Call `seen` with a pair's index, arguments and output whenever its module is called.
 
     A layer with a hook is called by itself: activations are not computed in its pass meanwhile.
     """

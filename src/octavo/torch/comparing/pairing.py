@@ -44,8 +44,7 @@ class ModulePairing:
 
 
 def check_models(floating: object, quantized: object) -> None:
-    """Raises OptionError for what is no module, AlreadyQuantizedError where the float model comes
-    second."""
+    """Raise OptionError for what is no module, AlreadyQuantizedError for a quantized `floating`."""
     if not isinstance(quantized, nn.Module):
         raise OptionError(f"quantized_module is a {type(quantized).__name__}, no torch.nn.Module")
     try:
@@ -58,7 +57,7 @@ def check_models(floating: object, quantized: object) -> None:
 
 
 def pair_up(floating: nn.Module, quantized: nn.Module) -> ModulePairing:
-    """Finds the quantized layers by their names.
+    """Pair the layers of the float model with the quantized ones of the same names.
 
     Raises ModelError where the two do not belong together or nothing is quantized.
     """
@@ -110,7 +109,7 @@ def _pair(
 
 
 def float_weights(floating: nn.Module, layer: Layer) -> Iterator[Array]:
-    """The layer's weights in the float model, one by one."""
+    """Yield the layer's weights in the float model, one by one."""
     for name, _ in layer.weights:
         module, _, own = name.rpartition(".")
         yield from float_arrays(weights_of(floating.get_submodule(module))[own]).values()

@@ -27,7 +27,7 @@ Opener = Callable[[], Call]
 def compare_saved(
     factory: str, saved: Path, inputs: Path | None, progress: Progress = quiet
 ) -> Comparison:
-    """Compares what `factory` (`module:name`) makes with the model in `saved`.
+    """Compare what `factory` (`module:name`) makes with the model in `saved`.
 
     `inputs` is a .npz file (one run) or a .jsonl file (one run a line) by the names of forward's
     parameters, or "0", "1", ...; of a checkpoint lines may be texts; made up where it is None.
@@ -76,7 +76,7 @@ def timed_pair(factory: str, saved: Path, inputs: Path | None) -> TimedPair:
 
 
 def saved_report(factory: str, saved: Path) -> Report:
-    """What became of each layer, as the file says. Raises as `octavo.torch.load`."""
+    """Report what became of each layer, as the file `saved` says. Raises as `octavo.torch.load`."""
     return report(named_quantized(factory, saved))
 
 

@@ -25,7 +25,7 @@ INT64 = ir.DataType.INT64
 
 
 def read_embedding_bag(node: ir.Node, c: ExportContext) -> Outputs:
-    """The bags, float32 [bags, embedding_dim]."""
+    """Build an embedding bag's nodes; return the bags, float32 [bags, embedding_dim]."""
     call, e = call_of(node), c.emitter
     out = node.outputs[0].name or "bags"
     indices = call["indices"]
@@ -73,7 +73,7 @@ def _inside(e: Emitter, indices: ir.Value, offsets: ir.Value, *, out: str, last:
 def _pooled(
     e: Emitter, rows: ir.Value, member: ir.Value, call: dict[str, Any], out: str
 ) -> ir.Value:
-    """The rows of each bag's members, bool [bags, length], as `mode` says.
+    """Pool the rows of each bag's members, bool [bags, length], as the mode of `call` says.
 
     `rows` are [bags, length, dim], or [length, dim] where all bags pick from the same.
     """

@@ -36,7 +36,7 @@ STOCK_FORM = "in the form of target portable: target native has no operator for 
 
 
 def read_linear(node: ir.Node, c: ExportContext) -> Outputs:
-    """The layer's output."""
+    """Build the nodes of a quantized linear layer; return the layer's output."""
     call = call_of(node)
     layer = layer_of(call["packed"])
     out = node.outputs[0].name or layer
@@ -72,7 +72,7 @@ def _matrix(call: dict[str, Any], layer: str, c: ExportContext) -> Weight:
 
 
 def read_half_linear(node: ir.Node, c: ExportContext) -> Outputs:
-    """The layer's output: the weight in 16 bits behind a Cast, computed in float32."""
+    """Build a linear layer of a 16-bit weight behind a Cast, in float32; return the output."""
     call, e = call_of(node), c.emitter
     layer = layer_of(call["packed"])
     out = node.outputs[0].name or layer
@@ -100,7 +100,7 @@ def read_half_linear(node: ir.Node, c: ExportContext) -> Outputs:
 
 
 def read_conv(node: ir.Node, c: ExportContext) -> Outputs:
-    """The images [batch, channels, ...], or one without a batch."""
+    """Build a convolution; return the images [batch, channels, ...], or one without a batch."""
     call, e = call_of(node), c.emitter
     layer, shape = layer_of(call["packed"]), tuple(call["shape"])
     out = node.outputs[0].name or layer
@@ -138,7 +138,7 @@ def _filters(call: dict[str, Any], layer: str, c: ExportContext) -> Weight:
 
 
 def read_embedding(node: ir.Node, c: ExportContext) -> Outputs:
-    """The rows, float32 [..., embedding_dim]."""
+    """Build the lookup in a table; return the rows, float32 [..., embedding_dim]."""
     call = call_of(node)
     layer, out = layer_of(call["table"]), node.outputs[0].name or "rows"
     table = c.tensor(call["table"])
@@ -170,7 +170,10 @@ def read_embedding(node: ir.Node, c: ExportContext) -> Outputs:
 
 
 def read_packed_embedding(node: ir.Node, c: ExportContext) -> Outputs:
-    """The rows, float32 [..., embedding_dim], of what may be a linear layer's weight too."""
+    """Build the lookup in a packed table; return the rows, float32 [..., embedding_dim].
+
+    The table may be a linear layer's weight too.
+    """
     call = call_of(node)
     layer, out = layer_of(call["packed"]), node.outputs[0].name or "rows"
     operator = Embedding(call["indices"], _matrix(call, layer, c), (call["k"],), packed=True)
@@ -180,7 +183,7 @@ def read_packed_embedding(node: ir.Node, c: ExportContext) -> Outputs:
 def look_up(
     call: dict[str, Any], indices: ir.Value, c: ExportContext, *, name: str, out: str
 ) -> ir.Value:
-    """`indices` looked up in the table of `call`, as it is, with stock operators.
+    """Look `indices` up in the table of `call`, as it is stored, with stock operators.
 
     integers    Mul(Sub(Cast(Gather(table, i)), Gather(zero, i)), Gather(scale, i))
     16 bits     Cast(Gather(table, i))

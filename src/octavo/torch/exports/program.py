@@ -36,7 +36,7 @@ def traced(
     operators: Iterable[str],
     options: Mapping[str, Any],
 ) -> ir.Model:
-    """The graph that torch.onnx.export makes of `model`; `operators` are names of ours.
+    """Trace `model` with torch.onnx.export; `operators` are names of Octavo's operators.
 
     Raises ModelError where PyTorch cannot export it.
     """
@@ -71,7 +71,7 @@ def traced(
 
 
 def call_of(node: ir.Node) -> dict[str, Any]:
-    """The arguments of one of our nodes by name; tensors are values of the graph."""
+    """Return the arguments of one of Octavo's nodes by name; tensors are values of the graph."""
 
     def found(said: Any) -> Any:
         if isinstance(said, dict):
@@ -83,7 +83,7 @@ def call_of(node: ir.Node) -> dict[str, Any]:
 
 
 def _translator(op: Any, name: str) -> Callable[..., Any]:
-    """What the exporter calls for each use of `op`."""
+    """Return the function that the exporter calls for each use of the operator `op`."""
     schema = op._schema
 
     def translate(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +114,7 @@ def _translator(op: Any, name: str) -> Callable[..., Any]:
 
 
 def _cause(error: BaseException) -> str:
-    """What the exporter wraps in errors of its own, on one line."""
+    """Return the error that the exporter wrapped in errors of its own, on one line."""
     while type(error).__module__.startswith("torch.onnx.") and error.__cause__ is not None:
         error = error.__cause__
     return typed(error).rstrip(" .:")

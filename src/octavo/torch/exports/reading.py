@@ -33,7 +33,7 @@ class ExportContext(Context):
         self._kept: list[Sequence[Tensor]] = []
 
     def tensor(self, value: ir.Value) -> Tensor:
-        """What is stored under `value`. Raises ModelError where it is computed."""
+        """Return the tensor stored under `value`. Raises ModelError where it is computed."""
         found = self.constants.tensor(value)
         if found is None:
             raise ModelError(
@@ -44,7 +44,7 @@ class ExportContext(Context):
         return raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(found.numpy()))
 
     def of_tensors(self, form: Hashable, tensors: Sequence[Tensor], make: Callable[[], _T]) -> _T:
-        """What `make` returned for these tensors; layers that share them share it."""
+        """Return `make()`, computed once for all layers that share these tensors and the form."""
         self._kept.append(tensors)  # their addresses are theirs while they are kept
         return self.once((form, *(tensor.data_ptr() for tensor in tensors)), make)
 
@@ -59,7 +59,7 @@ class ExportContext(Context):
         part_names: Mapping[str, str] | None = None,
         weight_format: WeightFormat = WeightFormat.INT8,
     ) -> Weight:
-        """The weight that is held in `tensors`, the same for all layers that share them."""
+        """Return the weight held in `tensors`, one object for all layers that share them."""
         key = (tuple(shape), *(tensor.data_ptr() for tensor in tensors))
 
         def found() -> Weight:
@@ -93,5 +93,5 @@ def _store(values: npt.NDArray[Any] | Tensor, name: str) -> ir.TensorProtocol:
 
 
 def layer_of(value: ir.Value) -> str:
-    """The name of the layer whose buffer `value` is."""
+    """Return the name of the layer that has the buffer `value`."""
     return (value.name or "").rpartition(".")[0] or "model"

@@ -82,7 +82,7 @@ def read_recurrent(node: ir.Node, c: ExportContext) -> Outputs:
 
 
 def layers_of(call: dict[str, Any], c: ExportContext) -> list[StackLayer]:
-    """The layers of the stack that `call` runs."""
+    """Return the layers of the recurrent stack that `call` runs."""
     stack = RecurrentStack(
         Kind(call["kind"]),
         call["inputs"],
@@ -110,7 +110,7 @@ def layers_of(call: dict[str, Any], c: ExportContext) -> list[StackLayer]:
 def _parts(
     c: ExportContext, state: ir.Value | None, node: ir.Node, layers: int, name: str
 ) -> Sequence[ir.Value | None]:
-    """A state [layers * directions, B, ...] layer by layer."""
+    """Split a state [layers * directions, B, ...] into one part for each layer."""
     if state is None:
         return [None] * layers
     wide = c.float32(state, node)
@@ -157,7 +157,7 @@ def _operator(
 
 
 def _ordered(c: ExportContext, state: ir.Value | None, layout: int, out: str) -> ir.Value | None:
-    """A state [D, B, ...] as the node has it, and back: with layout 1 it is [B, D, ...]."""
+    """Transpose a state between [D, B, ...] and layout 1's [B, D, ...]; keep it for layout 0."""
     if state is None or layout == 0:
         return state
     return c.emitter.transpose(state, [1, 0, 2], out)
@@ -196,7 +196,7 @@ def _weight(c: ExportContext, layer: StackLayer, part: str) -> Weight:
 def _stock_layer(
     c: ExportContext, layer: StackLayer, given: Given, out: str, name: str
 ) -> Sequence[ir.Value | None]:
-    """A layer that no operator of ours holds, whose x is [T, B, inputs]. All outputs are drawn."""
+    """Build a layer that no operator of Octavo holds, for x [T, B, inputs]; return all outputs."""
     way, ways = layer.first, len(layer.ways)
     attributes = {
         "hidden_size": way.hidden,
@@ -248,7 +248,7 @@ def _stock_operator(kind: Kind, ways: int) -> tuple[str, dict[str, Any]]:
 
 
 def _unprojected(c: ExportContext, layer: StackLayer, h0: ir.Value, out: str) -> ir.Value:
-    """An m with W_hr m = h0, for each direction."""
+    """Return an m with W_hr m = h0, for each direction."""
     w = layer.projection().astype(np.float64)
     if min(np.linalg.matrix_rank(part) for part in w) < w.shape[1]:
         raise ModelError(

@@ -110,7 +110,7 @@ class StackLayer:
         return np.concatenate([self._ordered(t.numpy(), part) for t in tensors])
 
     def each(self) -> Iterator[tuple[DirectionForm, Mapping[str, Tensor]]]:
-        """The directions, each with its tensors by name."""
+        """Return an iterator over the directions, each with its tensors by name."""
         return zip(self.ways, self.held, strict=True)
 
     def _ordered(self, rows: npt.NDArray[Any], part: str) -> npt.NDArray[Any]:

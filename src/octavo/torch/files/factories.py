@@ -30,7 +30,7 @@ _NOT_COPIED = r".*copying from a non-meta parameter in the checkpoint to a meta"
 
 
 def make_model(text: str) -> nn.Module:
-    """What the callable named `text` returns; modules in the current folder are found.
+    """Return what the callable named `text` returns; modules in the current folder are found.
 
     Raises ModelError, which says what does not exist, is not callable, fails or is no model.
     """
@@ -57,7 +57,7 @@ def make_model(text: str) -> nn.Module:
 
 
 def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
-    """What `model_factory()` makes, on "meta" or, where it needs values to work with, on "cpu".
+    """Return what `model_factory()` makes on "meta" or, where it needs values, on "cpu".
 
     Where it fails on "meta" because it calls a `from_pretrained`, it is called again on "cpu".
 

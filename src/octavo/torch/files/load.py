@@ -40,7 +40,7 @@ Modules = dict[str, nn.Module]  # by name
 def load(
     path: str | Path, model_factory: Callable[[], nn.Module], *, skeleton: str = "meta"
 ) -> nn.Module:
-    """The model that `octavo.torch.save` wrote to `path`: the same bits, in eval mode.
+    """Load the model that `octavo.torch.save` wrote to `path`: the same bits, in eval mode.
 
     `model_factory()` makes a float model of the same structure, as `lambda: BertModel(config)`. It
     runs under `torch.device("meta")`, so that no float weight takes time or memory; with
@@ -210,7 +210,7 @@ def _fill(path: Path, modules: Modules, manifest: Manifest, stored: dict[str, Te
 
 
 def _refuse_without_values(modules: Modules) -> None:
-    """Raises ModelError for tensors on device meta that no tensor of a file can replace."""
+    """Raise ModelError for tensors on device meta that no tensor of a file can replace."""
     names = [name for name, tensor in unreached_tensors(modules) if tensor.is_meta]
     if names:
         raise ModelError(
@@ -240,7 +240,10 @@ def _put_further(
     source: str,
     attribute: bool,
 ) -> bool:
-    """Puts a tensor for which the model has None, or an attribute that it makes later."""
+    """Put a tensor where the model has None, or as an attribute that the model makes later.
+
+    Returns whether the model has a place for the tensor.
+    """
     if attribute:
         owner = max((m for m in modules if name.startswith(f"{m}." if m else "")), key=len)
         key = name.removeprefix(owner).removeprefix(".")
@@ -262,7 +265,7 @@ class _StoredTensors:
         self._made: dict[tuple[str, bool, bool], Tensor] = {}
 
     def get(self, source: str, name: str, parameter: bool) -> Tensor:
-        """The stored tensor `source` for the model's `name`."""
+        """Return the stored tensor `source` for the model's `name`, shared where `source` is."""
         trains = parameter and name not in self._frozen
         key = (source, parameter, trains)
         if key not in self._made:

@@ -57,13 +57,13 @@ class Manifest:
 
 
 def version_of(layers: Iterable[Mapping[str, Any]], before: int, now: int) -> int:
-    """What a file says of itself: `before` where no layer is of a later weight format than int8."""
+    """Return a file's version: `now` if a weight format is later than int8, else `before`."""
     told = '"format":' in json.dumps([layer["config"] for layer in layers])  # of inner layers too
     return now if told else before
 
 
 def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
-    """The manifest in a file's metadata.
+    """Return the manifest in a file's metadata.
 
     Raises ModelError where there is none, for a newer format, and for damage.
     """
@@ -89,7 +89,7 @@ def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
 
 
 def check_tensors(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) -> None:
-    """Raises ModelError where the manifest speaks of tensors that the file has not."""
+    """Raise ModelError where the file lacks a tensor of the manifest, or its strides do not fit."""
     for name in (*manifest.tensors.values(), *manifest.strides):
         if name not in stored:
             raise _damaged(path, f"there is no tensor {name!r}")
@@ -112,7 +112,7 @@ def _damaged(path: Path, what: str) -> ModelError:
 def make_layer(
     path: Path, name: str, entry: Any, known: Mapping[str, type[QuantizedModule]]
 ) -> QuantizedModule:
-    """The empty layer that an entry of `layers` describes. Raises ModelError."""
+    """Make the empty layer that an entry of `layers` describes; raise ModelError if it is none."""
     try:
         kind, config = fitted(str, entry["class"], "class"), dict(entry["config"])
     except (TypeError, KeyError, ValueError):
@@ -140,7 +140,7 @@ _REFUSALS = (TypeError, ValueError, RuntimeError, ArithmeticError)  # of sizes t
 
 @cache
 def _arguments(kind: Any) -> dict[str, Any]:
-    """The types of what makes a layer, those of its bases' arguments too."""
+    """Return the types of a layer's constructor arguments, those of its base classes too."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, QuantizedModule) and "__init__" in vars(base):
@@ -149,14 +149,14 @@ def _arguments(kind: Any) -> dict[str, Any]:
 
 
 def report_data(report: Report) -> dict[str, Any]:
-    """The report for a manifest, without its recipe, which stands beside it."""
+    """Return the report's data for a manifest, without the recipe, which stands beside it."""
     data = report.to_dict() | {"layers": [o.to_dict(str) for o in report.layers]}
     del data["recipe"]
     return data
 
 
 def report_of(path: Path, manifest: Manifest) -> Report | None:
-    """The report that `report_data` made; None where there was none. Raises ModelError."""
+    """Return the report that `report_data` made; None where there was none. Raises ModelError."""
     if manifest.report is None:
         return None
     try:

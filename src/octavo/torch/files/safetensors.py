@@ -58,7 +58,7 @@ def write(
     metadata: Mapping[str, str],
     written: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Writes CPU tensors of any strides to an empty file, each in row-major order.
+    """Write CPU tensors of any strides to an empty file, each in row-major order.
 
     Those whose size is a multiple of 64 bytes come first, and so begin at one; the others follow,
     wide elements first. `written` gets the number of tensors written so far. Needs memory for one
@@ -106,7 +106,7 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The file's metadata. Raises ModelError for what is no whole safetensors file."""
+    """Return the file's metadata. Raises ModelError for what is no whole safetensors file."""
     with _map(path) as mapped:
         return _contents(path, mapped)[0]
 

@@ -39,7 +39,7 @@ _UNCLEAR = (
 
 @says_progress
 def save(model: nn.Module, path: str | Path, *, progress: Progress | None = None) -> None:
-    """Writes a model that `quantize_dynamic` returned to `path`, for `octavo.torch.load`.
+    """Write a model that `quantize_dynamic` returned to `path`, for `octavo.torch.load`.
 
     The file holds every parameter and buffer (those outside of state_dict too) and the tensors that
     are attributes of modules, or lie in lists, tuples and dicts that are, under their dotted names,
@@ -135,7 +135,7 @@ def _refuse_extra_state(found: ModuleNames) -> None:
 def _tensors(
     found: Iterable[ModelTensor],
 ) -> tuple[dict[str, Tensor], dict[str, str], list[str], list[str]]:
-    """What to store by name; further names to those; parameters without gradient; attributes."""
+    """Return tensors to store by name, their further names, frozen parameters, and attributes."""
     stored: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     frozen, attributes = [], []

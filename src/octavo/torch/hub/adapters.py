@@ -50,7 +50,7 @@ class QuantizedLoraLinear(lora.Linear):
 
 
 def adapter_for(target: nn.Module, adapter_name: str, *args: Any, **kwargs: Any) -> Any:
-    """What PEFT puts around the module `target`; as before for all that is not Octavo's."""
+    """Return the adapter around `target`: Octavo's for its linear layers, PEFT's for all others."""
     base = getattr(target, "base_layer", target)
     if not isinstance(base, QuantizedLinear) or kwargs.get("parameter_name") is not None:
         return _others(target, adapter_name, *args, **kwargs)
@@ -81,7 +81,7 @@ def update_float(self: Any, adapter_name: str, *args: Any, **kwargs: Any) -> Non
 
 
 def _float(name: str, old: Any) -> nn.Module:
-    """The float layer of the weights that `old` stands for."""
+    """Build the float layer of the weights in `old`, a quantized layer called `name`."""
     kind: Any = next((known for ours, known in _FLOATS.items() if isinstance(old, ours)), None)
     if kind is None:
         raise ModelError(

@@ -31,7 +31,7 @@ class _Writer:
         filename: str,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """Writes the file whole, in place of what was there, or not at all."""
+        """Write the file whole, in place of what was there, or not at all."""
         ours = metadata is not None and VERSION_KEY in metadata
         if not ours or not all(can_hold(tensor.dtype) for tensor in tensors.values()):
             self.others(tensors, filename, metadata=metadata)
@@ -43,8 +43,11 @@ class _Writer:
 
 
 def write_aligned() -> None:
-    """Puts the writer in its place. Without that place, files are as safetensors writes them: what
-    lies elsewhere is copied when it is first used."""
+    """Put the writer of aligned files in the place of transformers' `safe_save_file`.
+
+    Where transformers has no such function, files are as safetensors writes them: tensors that are
+    not aligned are copied when they are first used.
+    """
     from transformers import modeling_utils
 
     plain = getattr(modeling_utils, "safe_save_file", None)

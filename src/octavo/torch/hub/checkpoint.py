@@ -120,7 +120,7 @@ class Checkpoint:
         return sum(tensor.bytes for tensor in self.tensors)
 
     def skeleton(self) -> nn.Module:
-        """The module in eval mode on device meta, without weights, in the checkpoint's dtype."""
+        """Build the module on device meta, without weights: eval mode, the checkpoint's dtype."""
         dtype = getattr(self.config, "dtype", None) or torch.float32
         try:
             return skeleton(lambda: self.build(dtype), "meta").eval()
@@ -128,16 +128,16 @@ class Checkpoint:
             raise ModelError(f"{self.name}: {error}") from error
 
     def build(self, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """A new module without the checkpoint's weights."""
+        """Build a new module without the checkpoint's weights."""
         auto = self.model_class.__name__.startswith("AutoModel")
         build = self.model_class.from_config if auto else self.model_class._from_config
         made: nn.Module = build(self.config, dtype=dtype)
         return made
 
     def refuse_quantized(self, *, readable: bool = False) -> None:
-        """Raises AlreadyQuantizedError where the config says that the weights are quantized.
+        """Raise AlreadyQuantizedError where the config says that the weights are quantized.
 
-        `readable`: by others than those whose integers Octavo keeps.
+        `readable`: not for methods whose integers Octavo keeps.
         """
         if not self.method or (readable and self.kept_by):
             return
@@ -168,7 +168,7 @@ class Checkpoint:
         return self.model_class.from_pretrained
 
     def write_others(self, place: Path) -> None:
-        """Copies what it holds beside its weights: configuration, tokenizer, other parts."""
+        """Copy what is there beside the weights: configuration, tokenizer, other parts."""
 
         def left_out(folder: str, names: list[str]) -> set[str]:
             if Path(folder) != self.folder:
@@ -179,9 +179,9 @@ class Checkpoint:
         shutil.copytree(self.root, place, ignore=left_out, dirs_exist_ok=True)
 
     def load(self, dtype: torch.dtype = torch.float32, *, quantized: bool = False) -> Any:
-        """The module in eval mode with its weights in `dtype`.
+        """Load the module in eval mode with its weights in `dtype`.
 
-        Raises ModelError, where it is not `quantized` AlreadyQuantizedError for one that is.
+        Raises ModelError, and AlreadyQuantizedError for a quantized one unless `quantized` is set.
         """
         if not quantized:
             self.refuse_quantized()
@@ -197,7 +197,7 @@ class Checkpoint:
 def find_checkpoint(
     name_or_path: str | os.PathLike[str], *, cached_only: bool = False
 ) -> Checkpoint:
-    """The checkpoint in a folder, or of that name in Hugging Face's cache.
+    """Find the checkpoint in a folder, or of that name in Hugging Face's cache.
 
     What a name stands for is found as transformers' from_pretrained finds it: in the cache, and on
     the Hub where that may be asked (HF_HUB_OFFLINE=1 forbids it); `cached_only` asks the cache
@@ -252,7 +252,7 @@ def _config(name: str, folder: Path) -> Any:
 
 
 def refuse_depth(config: Any, where: Path, most: int) -> None:
-    """Raises ModelError where a model has more layers than `most`: it would be built for hours."""
+    """Raise ModelError for a model of more than `most` layers, which would be built for hours."""
     layers = getattr(config, "num_hidden_layers", 0)
     if isinstance(layers, int) and layers > most:
         raise ModelError(
@@ -262,7 +262,7 @@ def refuse_depth(config: Any, where: Path, most: int) -> None:
 
 
 def _cached(name: str, cached_only: bool) -> Path:
-    """The snapshot in the cache, with what loading it takes, and what goes along with it."""
+    """Return a name's snapshot in the cache; gets files that are not there unless `cached_only`."""
     from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
     here: dict[str, Any] = {"local_files_only": cached_only}

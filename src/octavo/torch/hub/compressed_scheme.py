@@ -65,7 +65,7 @@ class CompressedConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CompressedConfig:
-        """Reads config.json's entry. Raises ModelError, which names the field that differs."""
+        """Read config.json's entry. Raises ModelError, which names the field that differs."""
         whole = data.get("format")
         formats = [whole, *(g.get("format") for g in _groups(data).values())]
         for found in formats:
@@ -90,7 +90,7 @@ class WrittenScheme:
     symmetric: bool
 
     def to_dict(self, targets: Collection[str]) -> dict[str, Any]:
-        """An entry of `config_groups`."""
+        """Return the scheme as an entry of `config_groups`."""
         packed = self.group > 0
         strategy = "group" if packed else "channel"
         weights = _arguments(self.symmetric, strategy, dynamic=False) | {"num_bits": self.bits}
@@ -199,7 +199,7 @@ def _checked(
     dynamic: bool,
     bits: tuple[int, ...] = (8,),
 ) -> Mapping[str, Any]:
-    """The arguments of weights or activations: `strategy` and `symmetric`, filled in."""
+    """Check arguments of weights or activations; return `strategy` and `symmetric`, filled in."""
     if not isinstance(given, Mapping):
         raise _refused(where, given, "Octavo's layers quantize both weights and activations")
     packs = "group" in strategies

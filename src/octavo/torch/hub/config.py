@@ -49,7 +49,7 @@ class WeightLayout(Enum):
 
     @classmethod
     def parse(cls, text: object) -> WeightLayout:
-        """The layout called `text`; OptionError names the known ones."""
+        """Return the layout called `text`. Raises OptionError, which names the known ones."""
         known = [layout.value for layout in cls]
         if text not in known:
             raise OptionError(f"format: unknown format {text!r}.{did_you_mean(str(text), known)}")
@@ -111,7 +111,7 @@ class OctavoConfig(QuantizationConfigMixin):
             raise ModelError(f"config.json, quantization_config: {error}") from None
 
     def refuse_limits(self, name: str, by: str) -> None:
-        """Raises OptionError where a mix says how large integers become that stay as they are.
+        """Raise OptionError where the recipe's mix limits the size of integers that are to stay.
 
         `name` is the checkpoint that has them, `by` who made them.
         """
@@ -119,14 +119,14 @@ class OctavoConfig(QuantizationConfigMixin):
             raise limits_refused(name, by)
 
     def for_foreign(self, found: CompressedConfig | GptqConfig) -> OctavoConfig:
-        """A copy for a folder that others quantized, which says itself how layers are held."""
+        """Return a copy for a folder that others quantized and that says how layers are held."""
         self.refuse_limits("the checkpoint", found.method)
         made = copy(self)
         made.foreign = found
         return made
 
     def as_written(self, data: Mapping[str, Any]) -> OctavoConfig:
-        """A copy that config.json gets as `data`: that of another method's folder."""
+        """Return a copy that config.json gets as `data`: that of another method's folder."""
         made = copy(self)
         made._written = data
         return made
@@ -152,7 +152,7 @@ class OctavoConfig(QuantizationConfigMixin):
 
 
 def limits_refused(name: str, by: str) -> OptionError:
-    """The error about --bits and --size where weights keep the integers that `by` gave them."""
+    """Build the error about --bits and --size where weights keep integers that `by` gave them."""
     return OptionError(
         f"--bits and --size (`mix` in a recipe) are for float models, and {name} keeps the "
         f"integers of {by}: leave them out, or quantize the float model that it was made of"

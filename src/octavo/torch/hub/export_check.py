@@ -42,7 +42,7 @@ class Check:
             self._wanted[part.file] = [_outputs(part, example) for example in part.examples]
 
     def compare(self, part: Part, path: Path) -> None:
-        """Runs the file at `path`. Raises VerificationError where it is not what was promised."""
+        """Run the file at `path`. Raises VerificationError if too far from the float model."""
         session = _open(path)
         known = of_tokens(session.get_inputs(), session.get_outputs())
         for example, wanted in zip(part.examples, self._wanted[part.file], strict=True):

@@ -35,7 +35,7 @@ _OWN_POSITIONS = frozenset({"opt"})
 
 
 def causal_parts(model: Any) -> list[Part]:
-    """The one file of a model that continues a text."""
+    """Return the one file of a model that continues a text."""
     layers = model.config.get_text_config().num_hidden_layers
     names = [f"{i}.{kind}" for i in range(layers) for kind in ("key", "value")]
     examples = [_continued(model, names, batch, past, new) for batch, past, new in _CALLS]
@@ -101,13 +101,13 @@ def _shapes_of(layer: Any) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def encoder_decoder_parts(model: Any, task: Task) -> list[Part]:
-    """The three files of a model that reads and then writes."""
+    """Return the three files of a model that reads with an encoder and writes with a decoder."""
     encoder, states = _encoder_part(model, task)
     return [encoder, *_decoder_parts(model, task, states)]
 
 
 def _encoder_part(model: Any, task: Task) -> tuple[Part, list[Example]]:
-    """The encoder, and what its states are for each example, with their mask."""
+    """Return the encoder's file, and for each example the encoder's states with their mask."""
     if task is Task.SPEECH_TO_TEXT:
         examples = [_speech(model, batch) for batch in (2, 1)]
         axes: dict[str, Axes] = {"input_features": {0: BATCH}}
@@ -189,7 +189,7 @@ def _decoder_parts(model: Any, task: Task, states: Sequence[Example]) -> list[Pa
 
 
 def _cross(states: Mapping[int, str]) -> Axes:
-    """The open axes of keys and values that the encoder's states become."""
+    """Return the open axes of keys and values that the encoder's states become."""
     return {0: BATCH, **({2: ENCODED} if 1 in states else {})}
 
 

@@ -48,7 +48,7 @@ def export(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Writes `model`, quantized, as the folder of ONNX files that its library opens.
+    """Write `model`, quantized, as the folder of ONNX files that its library opens.
 
     sentence-transformers opens it with `SentenceTransformer(folder, backend="onnx",
     model_kwargs={"session_options": octavo.onnx.session_options()})`, optimum with
@@ -107,7 +107,7 @@ def export(
 
 
 def parts(model: Any, task: Task) -> list[Part]:
-    """The files that a model becomes."""
+    """Return the files that a model becomes."""
     if task in (Task.TEXT_TO_TEXT, Task.SPEECH_TO_TEXT):
         return encoder_decoder_parts(model, task)
     return causal_parts(model) if task is Task.TEXT else encoder_parts(model, task)
@@ -124,7 +124,7 @@ def _task(source: Source, given: str | None) -> Task:
 
 
 def _quantized(source: Source, recipe: Recipe, progress: Progress) -> nn.Module:
-    """The model itself, where it is quantized or was made for this; else a quantized copy."""
+    """Return the model itself if it is quantized or was made for this; else a quantized copy."""
     if is_quantized(source.model):
         return source.model
     check_float(source.model)
@@ -140,7 +140,7 @@ class _Destination:
     progress: Progress
 
     def write(self, model: nn.Module, files: Sequence[Part], check: Check | None) -> list[Exported]:
-        """Writes and checks each file. Raises ModelError and VerificationError."""
+        """Write and check each file. Raises ModelError and VerificationError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         written = []
         for i, part in enumerate(files):
@@ -170,7 +170,7 @@ class _Destination:
 def _report(
     model: nn.Module, written: Sequence[Exported], form: Form, check: Check | None
 ) -> Report:
-    """What became of each layer, in the files."""
+    """Report what became of each layer in the files."""
     said = report(model)
     skipped = Verification("skipped", detail="nobody wanted it compared")
     notes = [f"{one.path.name}: {note}" for one in written for note in one.notes]

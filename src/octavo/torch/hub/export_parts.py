@@ -52,7 +52,7 @@ class Named(nn.Module):
         self.model, self.names, self.call = model, tuple(names), call
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """What `call` makes of the tensors."""
+        """Return what `call` makes of the model and the tensors by name."""
         return self.call(self.model, dict(zip(self.names, tensors, strict=True)))
 
 
@@ -63,7 +63,7 @@ _OUTPUTS = {
 
 
 def encoder_parts(model: Any, task: Task) -> list[Part]:
-    """The one file of a model that is called once: an encoder, with a head or without."""
+    """Return the one file of a model that is called once: an encoder, with a head or without."""
     outputs = _OUTPUTS.get(task, ("logits",))
     examples, axes = _encoder_examples(model)
 
@@ -84,7 +84,7 @@ def tokens(model: Any, batch: int, length: int, seed: int = 0) -> Tensor:
 
 
 def mask(batch: int, length: int) -> Tensor:
-    """What is no padding, int64 [batch, length]; the last row has two tokens of padding."""
+    """Build a mask, int64 [batch, length]; the last row ends in two tokens of padding, marked 0."""
     found = torch.ones(batch, length, dtype=torch.int64)
     found[-1, max(1, length - 2) :] = 0
     return found

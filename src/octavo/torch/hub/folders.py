@@ -31,10 +31,10 @@ _SHOWN = 5
 def described(
     model: nn.Module, state: Mapping[str, Tensor]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """What config.json says of the quantized layers of `model`, whose state this is.
+    """Return what config.json says of the quantized layers of `model`, whose state is `state`.
 
-    Layers of one class and configuration are one entry. And names of tensors that several layers
-    share: a further name to the first.
+    Layers of one class and configuration are one entry. The second result has, for tensors
+    that several layers share, each further name with the first.
     """
     groups: dict[str, dict[str, Any]] = {}
     shared: dict[str, str] = {}
@@ -114,7 +114,7 @@ class StoredLayers:
         return made
 
     def _name(self, stored: str, names: Collection[str]) -> str | None:
-        """What this model calls the layer: a head has its model under a prefix, or has not."""
+        """Return the model's name for a stored layer, with or without the model's prefix."""
         prefix = f"{self._prefix}."
         for name in (stored, prefix + stored, stored.removeprefix(prefix)):
             if name in names:
@@ -147,7 +147,7 @@ class StoredLayers:
         return found
 
     def finish(self, model: nn.Module) -> None:
-        """Puts shared tensors in all their places. Raises ModelError for those that no file had."""
+        """Put shared tensors in all their places. Raises ModelError for those in no file."""
         lacking = [
             f"{name}.{key}"
             for name, module in self._layers.items()
@@ -169,7 +169,7 @@ class StoredLayers:
         self._refuse_not_finite()
 
     def _refuse_not_finite(self) -> None:
-        """Raises ModelError for a scale that is no number, of which every output would be none."""
+        """Raise ModelError for a scale that is NaN or infinite, which would spoil every output."""
         for name, module in self._layers.items():
             for key, tensor in module._buffers.items():
                 known = tensor is not None and "scale" in key and not tensor.is_meta
@@ -182,7 +182,7 @@ class StoredLayers:
 
 
 def check_sizes(model: Any, layers: Mapping[str, nn.Module], files: Sequence[str]) -> None:
-    """Raises ModelError where a tensor of `layers` has another shape in the files."""
+    """Raise ModelError where a tensor of `layers` has another shape in the files."""
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     held = {
         stored.name: (stored.shape, file)
@@ -203,7 +203,7 @@ def check_sizes(model: Any, layers: Mapping[str, nn.Module], files: Sequence[str
 
 
 def check_files(files: Sequence[str]) -> dict[str, str]:
-    """The metadata of a checkpoint's files; raises ModelError for one that is not whole."""
+    """Return the metadata of a checkpoint's files. Raises ModelError where one is not whole."""
     found: dict[str, str] = {}
     for file in files:
         if file.endswith(".safetensors"):
@@ -212,7 +212,7 @@ def check_files(files: Sequence[str]) -> dict[str, str]:
 
 
 def file_metadata(report: Report | None) -> dict[str, str]:
-    """What each file of a folder says in its metadata."""
+    """Return the metadata of each file of a folder: the version, and the report if any."""
     found = {VERSION_KEY: octavo.__version__}
     if report is not None:
         data = report_data(report) | {"recipe": dict(report.recipe)}
@@ -221,7 +221,7 @@ def file_metadata(report: Report | None) -> dict[str, str]:
 
 
 def report_in(text: str) -> Report | None:
-    """The report in a file's metadata; None where this Octavo cannot read it."""
+    """Return the report in a file's metadata; None where this Octavo cannot read the report."""
     try:
         return Report.from_dict(json.loads(text))
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):

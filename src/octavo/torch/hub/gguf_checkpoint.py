@@ -66,15 +66,17 @@ class GgufCheckpoint(Checkpoint):
         return "llama.cpp"
 
     def load(self, dtype: torch.dtype = torch.float32, *, quantized: bool = False) -> Any:
-        """The module in eval mode with the file's integers. Raises ModelError, always where it is
-        to be of floats."""
+        """Load the module in eval mode with the file's integers.
+
+        Raises ModelError, always where `quantized` is false: floats are asked for then.
+        """
         if not quantized:
             self.refuse_quantized()
         with quiet_libraries():
             return self._load(self.folder, quantization_config=OctavoConfig()).eval()
 
     def refuse_quantized(self, *, readable: bool = False) -> None:
-        """Raises ModelError where only floats will do."""
+        """Raise ModelError unless `readable`: the file's weights are integers already."""
         if not readable:
             raise ModelError(
                 f"{self.name} is a GGUF file, whose weights are integers already: octavo quantize "
@@ -83,7 +85,7 @@ class GgufCheckpoint(Checkpoint):
             )
 
     def write_others(self, place: Path) -> None:
-        """Writes the tokenizer that is in the file, if there is one."""
+        """Write the tokenizer that is in the file, if there is one, to `place`."""
         if "tokenizer.ggml.model" not in self.file.metadata:
             return
         from transformers import AutoTokenizer
@@ -99,7 +101,7 @@ class GgufCheckpoint(Checkpoint):
 
 
 def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
-    """The checkpoint that a GGUF file is.
+    """Open a GGUF file as a checkpoint.
 
     Raises ModelError where transformers, gguf or accelerate are missing, for a damaged file (see
     `open_gguf`), for an architecture that transformers does not read and for fields that its class
@@ -128,7 +130,7 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
 
 
 def find_either(name_or_path: str | os.PathLike[str], *, cached_only: bool = False) -> Checkpoint:
-    """A GGUF file as `find_gguf` finds it, everything else as `find_checkpoint` does."""
+    """Find a GGUF file as `find_gguf` does, everything else as `find_checkpoint` does."""
     if is_gguf(os.fspath(name_or_path)):
         return find_gguf(name_or_path)
     return find_checkpoint(name_or_path, cached_only=cached_only)
@@ -139,7 +141,7 @@ def load_gguf(
     recipe: str | Path | Recipe = "int8",
     skip: Iterable[str] = (),
 ) -> Any:
-    """The model in a GGUF file of llama.cpp, in eval mode, with the file's own integers.
+    """Load the model in a GGUF file of llama.cpp, in eval mode, with the file's own integers.
 
     Blocks of Q4_0, Q4_1, Q4_K, Q5_0 and Q8_0 stay as they are, others are rounded to groups of 8
     bits, or of 4 where they have less than 5; `octavo.torch.report(model)` says which. What the

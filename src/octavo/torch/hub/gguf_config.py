@@ -59,7 +59,7 @@ def complete(config: Any, file: GgufFile) -> None:
 
 
 def windowed(config: Any, file: GgufFile) -> Any:
-    """The configuration of Mistral for a Llama's with a sliding window, which that has not.
+    """Return Mistral's configuration for a Llama with a sliding window, which Llama's has not.
 
     llama.cpp calls both llama. Another `config` comes back as it is.
     """
@@ -110,7 +110,7 @@ class _Fields:
         setattr(self.config, name, value or None)
 
     def _heads(self) -> None:
-        """The width of heads, and how their scores are scaled."""
+        """Set the width of heads and how their scores are scaled; raises where the class cannot."""
         width, heads = self._of("embedding_length"), self._of("attention.head_count")
         if not isinstance(width, int) or not isinstance(heads, int) or not heads:
             return  # a number for each layer, which transformers reads

@@ -28,7 +28,7 @@ Held = dict[str, tuple[GgufTensor, Place]]
 
 
 def inspect_gguf(found: GgufCheckpoint, recipe: str | Path | Recipe = "int8") -> Inspection:
-    """The layers, and what `load_gguf` would do with each; reasons name the tensors' types.
+    """List the layers, and what `load_gguf` would do with each; reasons name the tensors' types.
 
     Raises ModelError as `find_gguf` does, and for what transformers cannot place.
     """
@@ -61,7 +61,7 @@ def inspect_gguf(found: GgufCheckpoint, recipe: str | Path | Recipe = "int8") ->
 
 
 def _in_groups(part: ModuleLayer, tensor: GgufTensor, place: Place) -> Decision | None:
-    """What becomes of integers in the file; None for floats."""
+    """Decide on a layer whose weights are integers in the file; return None for floats."""
     if is_float(tensor):
         return None
     groups, kept = will_hold(tensor)

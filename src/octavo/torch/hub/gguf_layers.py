@@ -167,7 +167,7 @@ class GgufLayers:
             self.tensors[f"{name}.{key}"] = value * factor if scaled else value
 
     def _tie(self, modules: Mapping[str, nn.Module], places: Mapping[int, Any]) -> None:
-        """Gives layers that share a weight the same packed one."""
+        """Give layers that share a weight the same packed one."""
         for target, source in self._tied():
             name, origin = target.rpartition(".")[0], source.rpartition(".")[0]
             taken = self._taken.get(origin)
@@ -180,7 +180,7 @@ class GgufLayers:
             self._tables[origin] = modules[origin]
 
     def _check_whole(self) -> None:
-        """Raises ModelError where the file has no tensor for a parameter of the model."""
+        """Raise ModelError where the file has no tensor for a parameter of the model."""
         tied = {target for target, _ in self._tied()}
         lacking = [
             name
@@ -278,7 +278,7 @@ def left_by_user(decision: Decision) -> bool:
 
 
 def _groups(file: GgufFile, tensor: GgufTensor, place: Place) -> StoredGroups:
-    """The tensor's groups with the parameter's rows; rounded anew where inputs change places."""
+    """Read the tensor's groups in the parameter's row order; rounds anew if inputs move."""
     rows = place.rows(tensor.shape[0])
     if rows is not None:
         unchanged = np.array_equal(rows, np.arange(len(rows)))

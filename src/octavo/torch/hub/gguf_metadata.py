@@ -13,7 +13,7 @@ from octavo.checkpoints.gguf_reader import light_reader
 
 
 def read_metadata_lightly() -> None:
-    """Puts the reader in its place for calls that want no tensors."""
+    """Have transformers read a GGUF file with the light reader in calls that want no tensors."""
     theirs: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     plain = theirs.load_gguf_checkpoint
 

@@ -32,10 +32,10 @@ class Place:
     undo: Callable[[Floats], Floats]
 
     def rows(self, count: int) -> npt.NDArray[np.intp] | None:
-        """The order of the parameter's rows where that is all that differs; None where it is not.
+        """Return the order of the parameter's rows where only that differs; None where more does.
 
-        It is tried on numbers of rows, one column of them. Raises ModelError where the conversion
-        fails for another reason than that it looks at more columns.
+        The order is tried on numbers of rows, one column of them. Raises ModelError where the
+        conversion fails for another reason than that it looks at more columns.
         """
         probe = np.arange(count, dtype=np.float64)[:, None]
         try:

@@ -31,7 +31,7 @@ class GgufQuantizer(OctavoQuantizer):
         self._tensors: dict[str, Any] = {}
 
     def read_header(self, gguf_file: str) -> None:
-        """What transformers calls once it knows where the file is.
+        """Read the file's header; transformers calls this once it knows where the file is.
 
         Raises OptionError for a recipe with a limit of bits or bytes, and ModelError as `complete`.
         """
@@ -68,7 +68,7 @@ class GgufQuantizer(OctavoQuantizer):
         forget_tied(model)
 
     def get_state_dict(self, checkpoint_file: str, model: Any) -> dict[str, Any]:
-        """The tensors that fill the model."""
+        """Hand over the tensors that fill the model."""
         found, self._tensors = self._tensors, {}
         return found
 

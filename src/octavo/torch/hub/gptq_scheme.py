@@ -55,7 +55,7 @@ class GptqConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GptqConfig:
-        """Reads config.json's entry. Raises ModelError, which names the field that differs."""
+        """Read config.json's entry. Raises ModelError, which names the field that differs."""
         method = str(getattr(data.get("quant_method"), "value", data.get("quant_method")))
         group = data.get("group_size", data.get("q_group_size", 128))
         if type(group) is not int or (group != -1 and (group % 32 or not 0 < group < _LARGEST)):
@@ -66,9 +66,9 @@ class GptqConfig:
 
     @classmethod
     def of_old(cls, folder: Path, names: Collection[str]) -> GptqConfig | None:
-        """That of a folder whose config.json says nothing, by the tensors that it holds.
+        """Return the config, found by its tensors, of a folder whose config.json says nothing.
 
-        None where they are floats. Raises ModelError where no file says how they are packed.
+        None where the tensors are floats. Raises ModelError where no file says how they are packed.
         """
         found = next((name for name in sorted(names) if name.endswith(INTEGERS)), None)
         if found is None:

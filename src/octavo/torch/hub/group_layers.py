@@ -22,16 +22,16 @@ def holds_groups(module: nn.Module) -> bool:
 
 
 def table_factor(module: nn.Module) -> float | None:
-    """What a table of Gemma multiplies its rows by; None for others, which have no such thing.
+    """Return the factor by which a table of Gemma multiplies its rows; None for other modules.
 
-    A quantized one has it in its scales, so that it is a plain table.
+    A quantized table has the factor in its scales, so that it is a plain table.
     """
     factor = getattr(module, "scalar_embed_scale", None)
     return factor if isinstance(module, nn.Embedding) else None
 
 
 def buffers_of(weight: GroupedWeight) -> dict[str, Tensor | None]:
-    """What a layer of these weights holds: inputs of a row have a scale for each of its groups."""
+    """Return a layer's buffers for `weight`; inputs of a row have a scale for each group."""
     return {
         "packed": tensor_of(weight.pack()),
         "scale": tensor_of(weight.channel_scale),
@@ -40,7 +40,7 @@ def buffers_of(weight: GroupedWeight) -> dict[str, Tensor | None]:
 
 
 def empty_layer(module: Any, weight_format: WeightFormat, dtype: torch.dtype) -> QuantizedModule:
-    """A layer on device meta that takes the place of the float `module`; tables give `dtype`."""
+    """Build the layer, on device meta, that replaces the float `module`; tables give `dtype`."""
     with torch.device("meta"):
         if type(module) is nn.Linear:
             return QuantizedLinear(

@@ -26,7 +26,7 @@ GUARD_KEY = "octavo.guard"
 
 
 def guards(model: Any) -> dict[str, Tensor]:
-    """What a folder of `model` holds besides its state, the tensor with a weight's name first.
+    """Return what a folder of `model` holds besides its state, the one named as a weight first.
 
     Nothing where no linear layer is quantized: there is no such name that is sure to be read.
     """

@@ -30,7 +30,7 @@ class StoredTensor:
 
 
 def stored_tensors(folder: Path) -> tuple[StoredTensor, ...]:
-    """The tensors of a checkpoint's weights, in the order of its files.
+    """List the tensors of a checkpoint's weights, in the order of its files.
 
     Raises ModelError where there are none, a shard that the index names is missing, or a file is
     cut short or no safetensors file.
@@ -42,7 +42,7 @@ def stored_tensors(folder: Path) -> tuple[StoredTensor, ...]:
 
 
 def file_tensors(path: Path) -> list[StoredTensor]:
-    """The tensors of one file. Raises ModelError as `stored_tensors` does."""
+    """List the tensors of one file. Raises ModelError as `stored_tensors` does."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -64,7 +64,7 @@ def file_tensors(path: Path) -> list[StoredTensor]:
 
 
 def _tensor(name: str, entry: Any, file: str) -> tuple[StoredTensor, int]:
-    """The tensor, and where its data ends behind the header."""
+    """Return the tensor that `entry` describes, and where its data ends behind the header."""
     first, last = map(int, entry["data_offsets"])
     shape = tuple(map(int, entry["shape"]))
     if (

@@ -15,7 +15,7 @@ from octavo.torch.replace.plan import Planner
 
 
 def inspect(checkpoint: Checkpoint, recipe: str | Path | Recipe = "int8") -> Inspection:
-    """The layers, and what `recipe` would do with each.
+    """List the layers, and what `recipe` would do with each.
 
     The module is built on device meta. `model_bytes` are those of the tensors in the files,
     `bytes_after` about what the quantized ones would take. Raises ModelError, RecipeError and

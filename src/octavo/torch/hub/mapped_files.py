@@ -26,7 +26,7 @@ class MappedFiles:
         self._read = 0
 
     def used(self, size: int) -> None:
-        """Takes note of so many bytes read; lets go of pages now and then."""
+        """Take note of `size` bytes read; let go of pages now and then."""
         self._read += size
         if self._read >= _OFTEN:
             self.release()

@@ -154,8 +154,7 @@ def _put(places: Mapping[int, Any], old: nn.Module, new: nn.Module) -> None:
 
 
 def _names(model: Any, files: Sequence[str]) -> set[str]:
-    """The tensors of the files, by the names that this model has for them: a head has its model
-    under a prefix, or has not."""
+    """Return the names of the files' tensors, also with and without the base model's prefix."""
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     ours = [Path(file) for file in files if file.endswith(".safetensors")]
     found = {tensor.name for file in ours for tensor in file_tensors(file)}

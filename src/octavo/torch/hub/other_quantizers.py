@@ -26,7 +26,7 @@ _INSTEAD: Mapping[str, str] = {
 
 
 def read_foreign(stored: Any, given: OctavoConfig) -> OctavoConfig:
-    """What `given` becomes for a folder with the `quantization_config` that is `stored`.
+    """Return what `given` becomes for a folder whose `quantization_config` is `stored`.
 
     Raises AlreadyQuantizedError for a method that Octavo does not read, and ModelError for a
     scheme that it does not compute.
@@ -61,7 +61,7 @@ def ask_octavo() -> None:
 
 
 def refuse_without_method(config: Any) -> None:
-    """Raises ModelError where a folder's config.json has a `quantization_config` of no method."""
+    """Raise ModelError where a folder's config.json has a `quantization_config` of no method."""
     stored = getattr(config, "quantization_config", None)
     method = stored.get("quant_method") if isinstance(stored, Mapping) else ""
     if not isinstance(getattr(method, "value", method), str):
@@ -72,7 +72,7 @@ def refuse_without_method(config: Any) -> None:
 
 
 def _refuse_other(stored: Any, given: OctavoConfig) -> None:
-    """Raises AlreadyQuantizedError where a folder of Octavo's is otherwise than is asked for."""
+    """Raise AlreadyQuantizedError where Octavo made the folder otherwise than `given` asks for."""
     here = OctavoConfig(**stored) if isinstance(stored, Mapping) else stored
     wrong = ["recipe"] if given.recipe != here.recipe else []
     wrong += ["skip"] if given.skip and given.skip != here.skip else []

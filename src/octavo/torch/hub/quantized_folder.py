@@ -95,7 +95,7 @@ def _rounded_with(
     verify: bool,
     progress: Progress,
 ) -> tuple[Any, Verification | None]:
-    """The float model, quantized with samples, and how it compares on them."""
+    """Quantize the float model with samples; also return how the quantized one compares on them."""
     from octavo.torch.hub.config import OctavoConfig
     from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
 
@@ -128,7 +128,7 @@ def _rounded_with(
 
 
 def _loaded(found: Checkpoint, recipe: Recipe) -> Any:
-    """The model, quantized while transformers loads it."""
+    """Have transformers load the model, which is quantized meanwhile."""
     from octavo.torch.hub.config import OctavoConfig
 
     found.tensors  # noqa: B018 - damage is said in our words

@@ -59,7 +59,7 @@ class OctavoQuantizer(HfQuantizer):
         self._failure: OctavoError | None = None
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
-        """Raises OptionError for a place where quantized layers do not run."""
+        """Raise OptionError for a `device_map` to a place where quantized layers do not run."""
         places = device_map.values() if isinstance(device_map, dict) else [device_map]
         for place in places:
             kind = str(place).partition(":")[0]
@@ -102,7 +102,7 @@ class OctavoQuantizer(HfQuantizer):
         return self._streamed is not None and self._streamed.takes(param_name)
 
     def get_quantize_ops(self) -> ConversionOps:
-        """What `transformers` calls with such a tensor."""
+        """Return what `transformers` calls with a tensor of a layer that is to be quantized."""
         return _Take(self)
 
     def take(self, tensors: dict[str, Any], missing: set[str] | None) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class OctavoQuantizer(HfQuantizer):
         return model
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """What a folder holds: each tensor once, and the report in each file's metadata."""
+        """Return a folder's tensors, each once, and each file's metadata with the report."""
         write_aligned()
         state = model.state_dict()
         config = copy.copy(self.quantization_config)
@@ -167,7 +167,7 @@ class OctavoQuantizer(HfQuantizer):
         return {**state, **guarding}, file_metadata(held_report(model)) | said
 
     def dequantize(self, model: Any, dtype: Any = None) -> Any:
-        """Raises ModelError."""
+        """Raise ModelError: a quantized model holds no float weights any more."""
         raise ModelError(
             "dequantize: a model that Octavo quantized holds no float weights any more; load the "
             "float checkpoint, without quantization_config"
@@ -233,7 +233,7 @@ class _Take(ConversionOps):
     def convert(
         self, input_dict: dict[str, Any], *args: Any, missing_keys: Any = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """What is left of `input_dict` for `transformers` to place."""
+        """Return what is left of `input_dict` for `transformers` to place."""
         with torch.no_grad():
             return self._quantizer.take(input_dict, missing_keys)
 

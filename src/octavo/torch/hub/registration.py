@@ -55,7 +55,7 @@ class _Watcher(MetaPathFinder):
 
 
 def _import_ours(theirs: str, ours: str) -> None:
-    """A library that Octavo does not know must stay importable."""
+    """Import `ours`, but only log a failure: the library `theirs` must stay importable."""
     try:
         importlib.import_module(ours)
     except (ImportError, AttributeError) as error:

@@ -25,7 +25,7 @@ MOST = 128
 
 
 def read_samples(path: Path, found: Checkpoint) -> list[Mapping[str, Any]]:
-    """The samples in a file, of more than `MOST` so many, as the checkpoint's model takes them.
+    """Read a file's samples, at most `MOST` of them, as the checkpoint's model takes them.
 
     Raises InputDataError for a file that cannot be read, texts where there is no tokenizer, and
     lines that are neither texts nor inputs by name.

@@ -29,7 +29,7 @@ _OF_ONE = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
 def _refuse_float_weights(folder: Path) -> None:
-    """Raises OutputError where the folder holds weights that a quantized model would replace."""
+    """Raise OutputError where the folder holds weights that a quantized model would replace."""
     found = [path for path in folder.glob("*") if _OF_MODELS.fullmatch(path.name)]
     names = sorted(path.name for path in found if not _is_ours(path))
     if names:
@@ -46,7 +46,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _move(source: Path, folder: Path, *, alone: bool) -> None:
-    """Moves the files to `folder`, config.json last; `alone`: with no weights beside them."""
+    """Move the files to `folder`, config.json last; `alone`: other weights there are removed."""
     files = sorted(
         (path.relative_to(source) for path in source.rglob("*") if path.is_file()),
         key=lambda path: path.name == CONFIG,

@@ -24,7 +24,7 @@ _MODES = {
 
 
 def rename_for_release_5(folder: Path, longest: int | None) -> None:
-    """Changes what release 6 wrote into `folder`; modules that release 5 has not stay as they are.
+    """Rewrite files of sentence-transformers 6 for release 5; modules that 5 lacks are left alone.
 
     `longest` is the most tokens that a text may have.
     """

@@ -36,7 +36,10 @@ class Source:
 
 
 def source_of(given: Any, tokenizer: Any = None) -> Source:
-    """Raises ModelError for what is no model, OptionError for a tokenizer that cannot be saved."""
+    """Return the source that `given`, a model or a checkpoint's folder or name, is.
+
+    Raises ModelError for what is no model, OptionError for a tokenizer that cannot be saved.
+    """
     if isinstance(given, (str, os.PathLike)):
         return of_checkpoint(find_checkpoint(given))
     kinds = {kind.__name__ for kind in type(given).__mro__}
@@ -58,7 +61,7 @@ def source_of(given: Any, tokenizer: Any = None) -> Source:
 
 
 def of_checkpoint(found: Checkpoint) -> Source:
-    """Loads a checkpoint in float32. Raises ModelError and AlreadyQuantizedError."""
+    """Load a checkpoint in float32. Raises ModelError and AlreadyQuantizedError."""
     of_sentences = (found.root / MODULES).is_file()
     part = found.folder.relative_to(found.root)
     return Source(
@@ -98,7 +101,7 @@ def _of_cross_encoder(given: Any) -> Source:
 
 
 def _without_weights(given: Any, model: nn.Module) -> Callable[[Path], None]:
-    """What saves all of `given` but the weights of `model`."""
+    """Return a function that saves all of `given` but the weights of `model` to a folder."""
 
     def write(place: Path) -> None:
         save, model.save_pretrained = model.save_pretrained, model.config.save_pretrained

@@ -36,7 +36,7 @@ class StoredLinear(ABC):
 
     @abstractmethod
     def layer(self, stored: Tensors, n: int, k: int, bias: Tensor | None) -> QuantizedLinear:
-        """The layer of these tensors. Raises ValueError for what it cannot be."""
+        """Build the layer [n, k] of these tensors. Raises ValueError where they cannot be one."""
 
     @staticmethod
     def scheme(made: QuantizedLinear) -> Scheme:
@@ -93,7 +93,7 @@ class PackedLinear(StoredLinear):
     by_row: bool = False
 
     def layer(self, stored: Tensors, n: int, k: int, bias: Tensor | None) -> QuantizedLinear:
-        """A layer in groups."""
+        """Build a layer whose weight [n, k] is in groups."""
         values = {name: _array(value) for name, value in stored.items()}
         weight = self.groups(values, n, k)
         group = 0 if self.by_row else weight.format.group
@@ -104,14 +104,14 @@ class PackedLinear(StoredLinear):
 
     @abstractmethod
     def groups(self, stored: Tensors, n: int, k: int) -> GroupedWeight:
-        """The weight of these arrays."""
+        """Build the weight [n, k] of these arrays."""
 
     def _count(self, k: int) -> int:
-        """Groups along the inputs."""
+        """Return the number of groups along `k` inputs."""
         return -(-k // self.group) if self.group else 1
 
     def _check_order(self, order: Any, k: int) -> None:
-        """Raises ValueError where inputs are in groups otherwise than one after another."""
+        """Raise ValueError where groups are not of inputs one after another."""
         if order is None:
             return
         group = self.group or k
@@ -236,5 +236,5 @@ class Waiting(nn.Module):
         return sum(tensor.nbytes for tensor in self._buffers.values() if tensor is not None)
 
     def layer(self) -> QuantizedLinear:
-        """The layer of what was stored. Raises ValueError."""
+        """Build the layer of what was stored. Raises ValueError where that cannot be a layer."""
         return self.how.layer(self._buffers, *self.sizes, self.bias)

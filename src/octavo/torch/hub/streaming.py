@@ -80,9 +80,9 @@ class StreamedQuantization:
         return name in self._home
 
     def take(self, name: str, tensor: Tensor) -> bool:
-        """Holds the tensor; quantizes its layer if it was the last one.
+        """Hold the tensor; quantize its layer if it was the layer's last one.
 
-        False where it has not the shape that the model has, whose layer then stays as it is.
+        False where the tensor has not the shape that the model has; its layer then stays as it is.
         """
         module_name = self._home[name]
         module = self._model.get_submodule(module_name)

@@ -129,7 +129,7 @@ class QuantizedMultiheadAttention(QuantizedModule):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Outputs as nn.MultiheadAttention's: [batch, L, embed_dim] and the weights or None.
+        """Return nn.MultiheadAttention's outputs: [batch, L, embed_dim], and the weights or None.
 
         Arguments and their shapes are nn.MultiheadAttention's. Raises ValueError or TypeError,
         which names the argument, where those do not fit.
@@ -245,14 +245,14 @@ class QuantizedMultiheadAttention(QuantizedModule):
             write()
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
 
 
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """Outputs and attention weights [batch, heads, L, S]."""
+    """Return the attention's outputs, and its weights [batch, heads, L, S]."""
     scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.transpose(-2, -1)
     weights = torch.softmax(scores if mask is None else scores + mask, dim=-1)
     if dropout:

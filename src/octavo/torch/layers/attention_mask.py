@@ -46,7 +46,7 @@ def _heads(mask: Tensor, heads: int) -> tuple[int]:
 
 
 def additive(mask: Tensor, name: str, dtype: torch.dtype) -> Tensor:
-    """The mask as numbers of `dtype` to add; TypeError where it is neither bool nor floating."""
+    """Return the mask as `dtype` to add; raise TypeError if it is neither bool nor floating."""
     if mask.dtype is torch.bool:
         return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
     if not mask.is_floating_point():

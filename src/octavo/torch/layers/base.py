@@ -35,7 +35,7 @@ Or what returns it: a report that was saved is made when somebody asks (`held_re
 
 
 def held_report(module: nn.Module) -> Any:
-    """The report that `module` itself keeps; None where there is none."""
+    """Return the report that `module` itself keeps; None where there is none."""
     found = module.__dict__.get(REPORT)
     if callable(found):
         found = module.__dict__[REPORT] = found()
@@ -112,8 +112,10 @@ class QuantizedModule(nn.Module):
     def from_float(
         cls, module: Any, choice: Any = DEFAULT, quantizer: Quantizer | None = None, name: str = ""
     ) -> Any:
-        """The quantized layer of the float `module` (a stack of RNN layers may have a list of
-        choices, None for each layer that stays float). `name` is what messages call it.
+        """Return the quantized layer of the float `module`.
+
+        A stack of RNN layers may have a list of choices, None for each layer that stays float.
+        `name` is what messages call the layer.
 
         Raises ValueError for NaN, infinity and values beyond a 16-bit type.
         """
@@ -123,12 +125,12 @@ class QuantizedModule(nn.Module):
 
     @classmethod
     def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
-        """What `from_float` returns."""
+        """Return the quantized layer that `from_float` then casts."""
         raise NotImplementedError
 
     @classmethod
     def adapt(cls, choice: Any) -> tuple[Any, str]:
-        """The nearest choice that these layers can hold, and what differs, "" if nothing does."""
+        """Return the nearest choice that these layers hold, and what differs ("" if nothing)."""
         return choice.adapted(symmetric=cls.SYMMETRIC, grouped=cls.GROUPED)  # type: ignore[no-any-return]
 
     @classmethod
@@ -172,20 +174,23 @@ class QuantizedModule(nn.Module):
         self._own = (*self._own, *buffers)
 
     def _fill(self, **buffers: Tensor | None) -> None:
-        """Sets buffers made by `_hold`."""
+        """Set buffers made by `_hold`."""
         for name, tensor in buffers.items():
             self._buffers[name] = tensor
         self._release()
 
     def _ready(self, *how: Any) -> Any:
-        """The callable over the buffers as they are now; `how` goes to `_kernel`."""
+        """Return the callable over the buffers as they are now; `how` goes to `_kernel`."""
         found = self._bound.get(how)
         if found is not None and found[0] == ops.loads() and found[1].current(self._buffers):
             return found[2]
         return self._bind(*how)
 
     def _own_buffers(self) -> dict[str, Tensor | None]:
-        """What it holds. Raises ModelError where one was deleted, or is computed by others now."""
+        """Return the layer's own buffers.
+
+        Raises ModelError where one was deleted, or is computed by others now.
+        """
         try:
             return {name: self._buffers[name] for name in self._own or self._buffers}
         except KeyError as gone:
@@ -201,7 +206,7 @@ class QuantizedModule(nn.Module):
         return Read.SUMMED if name.startswith(("packed", "blocks")) else Read.COPIED
 
     def _bind(self, *how: Any) -> Any:
-        """Makes what `_ready` returns."""
+        """Make the callable that `_ready` returns."""
         own = self._own_buffers()
         for name, tensor in own.items():
             if tensor is not None and not tensor.is_cpu:
@@ -225,14 +230,14 @@ class QuantizedModule(nn.Module):
     def _computed_weight(
         self, shape: tuple[int, ...], make: Callable[[], Tensor], name: str = "weight"
     ) -> Tensor:
-        """The weight `name`, which `make` returns, in the dtype of the float layer's."""
+        """Return the weight `name`, whose values `make` returns, in the float layer's dtype."""
         dtype = self._output_dtype
         return Dequantized.of(
             shape, lambda: make().to(dtype), lambda values: self._write_weight(name, values), dtype
         )
 
     def _write_weight(self, name: str, values: Tensor) -> None:
-        """Holds float `values` as its weight `name`."""
+        """Quantize float `values` and hold them as the layer's weight `name`."""
         prepare(self, name, values)()
 
     def _parts(self, name: str) -> list[str]:
@@ -247,7 +252,7 @@ class QuantizedModule(nn.Module):
             )
 
     def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
-        """Adds to `bound` what a layer keeps beside its callable `bound[how][2]`."""
+        """Add to `bound` what a layer keeps beside its callable `bound[how][2]`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._computed:
@@ -271,7 +276,7 @@ class QuantizedModule(nn.Module):
             self._own = tuple(self._buffers)
 
     def _kernel(self, *how: Any) -> Any:
-        """The callable over the buffers."""
+        """Build the callable over the layer's buffers."""
         raise NotImplementedError
 
     def _release(self) -> None:
@@ -279,14 +284,14 @@ class QuantizedModule(nn.Module):
 
     # docs/notes/torch.md: "A layer follows the dtype of its model"
     def cast(self, dtype: torch.dtype) -> None:
-        """Takes `dtype` for the float layer's, as a cast does. What is held stays as it is."""
+        """Take `dtype` for the float layer's, as a cast does; the buffers stay as they are."""
         self._output_dtype = dtype
         for child in self.children():
             if isinstance(child, QuantizedModule):
                 child.cast(dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-        """Moves buffers as `fn` says, but keeps their dtypes: half() is about the float layer."""
+        """Move buffers as `fn` says, but keep their dtypes: half() is about the float layer."""
         self._release()
         wanted = fn(torch.empty(0, dtype=self._output_dtype)).dtype
         if wanted.is_floating_point and wanted is not self._output_dtype:

@@ -94,7 +94,7 @@ class QuantizedBilinear(QuantizedModule):
         return made
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        """The outputs [..., out_features] in the dtype of `input1`.
+        """Return the outputs [..., out_features] in the dtype of `input1`.
 
         Raises ValueError or TypeError, which names the argument, where shapes or dtypes do not fit.
         """
@@ -146,7 +146,7 @@ class QuantizedBilinear(QuantizedModule):
         return kernel(*self._arguments(), "none")
 
     def integers(self) -> Tensor:
-        """The weight's integers, int8 [out_features, in1_features, in2_features]."""
+        """Return the weight's integers, int8 [out_features, in1_features, in2_features]."""
         n, i, j = self.out_features, self.in1_features, self.in2_features
         rows = torch.from_numpy(unpack(array(self.packed), n * j, i))
         return rows.reshape(n, j, i).transpose(1, 2).contiguous()
@@ -165,7 +165,7 @@ class QuantizedBilinear(QuantizedModule):
         return q.to(torch.float32) * self.scale.reshape(columns)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         return (
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.has_bias}, "

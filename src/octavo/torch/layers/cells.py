@@ -100,7 +100,7 @@ class QuantizedCell(RecurrentBuffers):
 
 
 def check_step(x: Tensor, h: Tensor | None, c: Tensor | None, names: tuple[str, str]) -> None:
-    """Raises ValueError where x is not one item or a batch of them, or a state is not as it."""
+    """Raise ValueError where `x` has not 1 or 2 axes, or a state has not as many as `x`."""
     if x.dim() not in (1, 2):
         raise ValueError(
             f"input: needs 2 axes, or 1 for an item without a batch; has {list(x.shape)}"

@@ -99,7 +99,7 @@ class _QuantizedConv(QuantizedModule):
         return made
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
-        """The outputs [batch, out_channels, ...] of [batch, in_channels, ...], or without batch."""
+        """Convolve [batch, in_channels, ...] to [batch, out_channels, ...], or without batch."""
         if not torch.jit.is_scripting():
             return self._run(input)
         x = input
@@ -129,14 +129,14 @@ class _QuantizedConv(QuantizedModule):
         return conv(x, self.packed, self.scale, self.bias, *self._how())
 
     def _how(self) -> tuple[Any, ...]:
-        """What the operator needs to know besides tensors."""
+        """Return the operator's arguments besides tensors."""
         return self._shape, self.stride, self._pads, self.dilation, self.groups
 
     def _kernel(self) -> Call:
         return kernel(self.packed, self.scale, self.bias, *self._how())
 
     def integers(self) -> Tensor:
-        """The filters' integers, int8 [out_channels, in_channels / groups, *kernel_size]."""
+        """Return the filters' integers, int8 [out_channels, in_channels / groups, *kernel_size]."""
         return torch.from_numpy(unpack_filters(array(self.packed), self._shape, self.groups))
 
     @property
@@ -149,7 +149,7 @@ class _QuantizedConv(QuantizedModule):
         return q * self.scale.reshape(-1, *[1] * (self.AXES + 1))
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         said = [f"{self.in_channels}, {self.out_channels}"]
         said += [f"{key}={getattr(self, key)!r}" for key in self.CONFIG[2:7]]
         said.append(f"bias={self.has_bias}")
@@ -192,7 +192,7 @@ class QuantizedConv2d(_QuantizedConv):
 def _pads(
     padding: str | tuple[int, ...], kernel: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each axis; of an odd number the larger part comes after."""
+    """Return the padding before and after each axis; of an odd sum the larger part comes after."""
     if not isinstance(padding, str):
         return padding, padding
     if padding == "valid":
@@ -211,7 +211,7 @@ def kernel(
     dilation: Sequence[int],
     groups: int,
 ) -> Call:
-    """The layer over these tensors, which it keeps alive."""
+    """Build the convolution over these tensors, which it keeps alive."""
     axes = len(shape) - 2
     filters = PackedFilters(array(packed), tuple(shape), groups, array(scale))
     window = Window.of(axes, stride, pads, dilation)

@@ -48,7 +48,7 @@ class Dequantized(Tensor):
         write: Write,
         dtype: torch.dtype = torch.float32,
     ) -> Dequantized:
-        """The weight of `shape` and `dtype` that `make` returns, and `write` has a layer hold."""
+        """Make a weight of `shape` and `dtype` that `make` reads and `write` has a layer hold."""
         made: Dequantized = Tensor._make_wrapper_subclass(Dequantized, shape, dtype=dtype)
         made._make, made._write = make, write
         return made
@@ -64,7 +64,7 @@ class Dequantized(Tensor):
         return made
 
     def _memory(self) -> _Values:
-        """The values of the whole weight as they are now, of whose memory this is a part."""
+        """Return the current values of the whole weight, of whose memory this tensor is a part."""
         if self._read is None:
             return _Values(self)
         self._read.refresh()  # other views, or the layer's buffers, may have been written since
@@ -83,18 +83,18 @@ class Dequantized(Tensor):
         return self._make().clone().__reduce_ex__(protocol)
 
     def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
-        """The values as an array, which cannot be written."""
+        """Return the values as an array, which cannot be written."""
         found: npt.NDArray[Any] = self._make().numpy(force=force)
         found.flags.writeable = False
         return found
 
     def tolist(self) -> list[Any]:
-        """The values as nested lists."""
+        """Return the values as nested lists."""
         found: list[Any] = self._make().tolist()
         return found
 
     def __dlpack__(self, **how: Any) -> Any:
-        """Raises BufferError: other libraries could write there."""
+        """Raise BufferError: other libraries could write to the values."""
         raise BufferError(f"{_ELSEWHERE}. Its values are layer.weight()")
 
     @property
@@ -163,7 +163,7 @@ class _Values:
         self._loads = ops.loads()
 
     def refresh(self) -> None:
-        """Makes them those that the layer holds now."""
+        """Overwrite the values with those that the layer holds now."""
         self._loads = ops.loads()
         if self.values.shape == self._whole.shape:
             with torch.inference_mode(self.values.is_inference()):

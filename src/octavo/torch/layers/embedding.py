@@ -48,7 +48,7 @@ class QuantizedEmbedding(QuantizedTable):
         return super()._quantized(module, choice, quantizer, name)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
-        """The rows of `input`."""
+        """Return the table's rows for the indices `input`."""
         if not torch.jit.is_scripting():
             return self._run(input)
         rows = torch.ops.octavo.embedding(input, self.table, self.scale, self.zero_point)
@@ -68,7 +68,7 @@ class QuantizedEmbedding(QuantizedTable):
 
 
 def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Call:
-    """The lookup over these tensors, which it keeps alive."""
+    """Build the lookup over these tensors, which it keeps alive."""
     if scale is not None and in_kernel(table, zero_point):
         return lookup(core(table, scale, zero_point))
     return lambda indices: rows_of(table, scale, zero_point, checked(indices))

@@ -53,7 +53,7 @@ class QuantizedEmbeddingBag(QuantizedTable):
         offsets: Tensor | None = None,
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:
-        """The bags of `input`, int32 or int64.
+        """Return the bags of the indices `input`, int32 or int64.
 
         Bags are the rows of `input` [bags, length], or parts of `input` [count] that begin at
         `offsets` [bags] ([bags + 1] with `include_last_offset`). `per_sample_weights`, in the shape
@@ -121,7 +121,7 @@ def _check_starts(starts: Tensor, count: int) -> None:
 
 
 def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Call:
-    """The bags over these tensors, which it keeps alive; arguments as those of the operator."""
+    """Build a callable with the operator's arguments over these tensors, which it keeps alive."""
     if scale is not None and in_kernel(table, zero_point):
         return caller(core(table, scale, zero_point))
 

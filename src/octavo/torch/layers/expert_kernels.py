@@ -67,7 +67,7 @@ def layers(
     group: int = 0,
     format: str = WeightFormat.INT8.value,  # noqa: A002  # as the operator calls it
 ) -> ExpertLayers:
-    """The linear layers of all experts over these tensors, which they keep alive."""
+    """Build the linear layers of all experts over these tensors, which they keep alive."""
     if scale.dim() != 2 or any(len(t) != len(packed) for t in (scale, bias) if t is not None):
         raise ValueError(f"up, down: need scales [{len(packed)}, n], and as many biases")
     made, held_as = [], WeightFormat.parse(format)
@@ -89,7 +89,7 @@ def _counts(chosen: Tensor, experts: int) -> list[int]:
 
 
 def _each(of_experts: ExpertLayers, counts: Sequence[int], rows: Tensor) -> Tensor:
-    """What each expert makes of its rows, which lie one behind the other; 0 of those behind."""
+    """Apply each expert to its rows, which lie one behind the other; rows behind those give 0."""
     each, width = of_experts
     rows, threads = rows.contiguous(), torch.get_num_threads()
     out = rows.new_empty(len(rows), width)

@@ -95,7 +95,7 @@ class QuantizedExperts(GroupedModule):
         return found if "format" in found else {k: v for k, v in found.items() if k != "group"}
 
     def _sizes(self) -> dict[str, tuple[int, int]]:
-        """(outputs, inputs) of an expert's two layers."""
+        """Return (outputs, inputs) of an expert's two layers, "up" and "down"."""
         first = self.inner_features * (2 if self.has_gate else 1)
         return {"up": (first, self.in_features), "down": (self.out_features, self.inner_features)}
 
@@ -153,7 +153,7 @@ class QuantizedExperts(GroupedModule):
         router_indices: Tensor | None = None,
         routing_weights: Tensor | None = None,
     ) -> Tensor:
-        """Outputs [tokens, out_features] of `hidden_states` [tokens, in_features], in its dtype.
+        """Map `hidden_states` [tokens, in_features] to [tokens, out_features], in the same dtype.
 
         `top_k_index` and `top_k_weights` [tokens, k] are each token's experts and their weights;
         the index `num_experts` stands for none. The other names are those of some models.
@@ -169,7 +169,7 @@ class QuantizedExperts(GroupedModule):
         return experts(hidden_states, index, weights, *self._arguments())
 
     def _arguments(self) -> tuple[Any, ...]:
-        """What the operator takes behind tokens, experts and weights."""
+        """Return the operator's arguments behind tokens, experts and weights."""
         first = self.packed_up, self.scale_up, self.bias_up
         second = self.packed_down, self.scale_down, self.bias_down
         sizes = self.in_features, self.inner_features
@@ -191,7 +191,7 @@ class QuantizedExperts(GroupedModule):
         return "gate_up_proj" if self.has_gate else "up_proj"
 
     def integers(self) -> dict[str, Tensor]:
-        """The integers int8 [experts, outputs, inputs] of "up" and "down"; in groups uint8."""
+        """Return int8 integers [experts, outputs, inputs] of "up" and "down"; in groups uint8."""
         if self._format.group:
             return {
                 part: torch.stack([torch.from_numpy(weight.q) for weight in self._grouped(part)])
@@ -206,7 +206,7 @@ class QuantizedExperts(GroupedModule):
         return found
 
     def _grouped(self, part: str) -> Iterator[GroupedWeight]:
-        """The weight of each expert."""
+        """Yield the grouped weight of each expert; `part` is "up" or "down"."""
         packed, scale = (self._buffers[f"{key}_{part}"] for key in ("packed", "scale"))
         assert packed is not None
         assert scale is not None
@@ -234,7 +234,7 @@ class QuantizedExperts(GroupedModule):
         )
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         sizes = f"{self.in_features}, {self.inner_features}, {self.out_features}"
         return (
             f"{self.num_experts} experts of {sizes}, {self.form} {self.activation}, {self.format}"

@@ -39,21 +39,21 @@ def is_fused_experts(module: nn.Module) -> bool:
 
 
 def weight_name(module: Any, part: str) -> str:
-    """What the float module calls its weight."""
+    """Return the name of the float module's weight `part`, "up" or "down"."""
     if part == "down":
         return "down_proj"
     return "gate_up_proj" if module.has_gate else "up_proj"
 
 
 def matrix(module: Any, part: str, expert: int) -> Tensor:
-    """[outputs, inputs] of one expert, its gates first."""
+    """Return the matrix [outputs, inputs] of one expert, its gates first."""
     weight = getattr(module, weight_name(module, part))[expert].detach()
     rows: Tensor = weight.t() if module.is_transposed else weight
     return rows if part == "down" or module.is_concatenated else _deinterleaved(rows)
 
 
 def vector(module: Any, part: str, expert: int) -> Tensor:
-    """The bias float32 [outputs] of one expert, which is 0 where it has none."""
+    """Return the bias float32 [outputs] of one expert; a single 0 where the module has none."""
     if not module.has_bias:
         return torch.zeros(())
     bias = getattr(module, f"{weight_name(module, part)}_bias")[expert].detach()
@@ -165,7 +165,7 @@ FORMS: dict[str, Callable[[Gate, Tensor], Tensor]] = {
 
 
 def gate_of(module: Any) -> Gate | None:
-    """The gate of a float module of experts; None where it is none of these."""
+    """Return the gate of a float module of experts; None where it is none of the known gates."""
     grid = torch.randn(64, 64, generator=torch.Generator().manual_seed(0)) * 6
     with torch.no_grad():
         given = grid if module.is_concatenated else _interleaved(grid)

@@ -22,7 +22,7 @@ class GroupedModule(QuantizedModule):
         return WeightFormat.parse(self.format)
 
     def _other_format(self) -> tuple[str, ...]:
-        """The format as operators get it, which leave int8 out."""
+        """Return the format as an operator's argument in a tuple, which for int8 is empty."""
         return () if self._format is WeightFormat.INT8 else (self.format,)
 
     def config(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class QuantizedHalfLinear(LinearModule):
         return (choice.storage,)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
-        """The outputs [..., out_features]; nested for a nested tensor."""
+        """Return the outputs [..., out_features]; nested for a nested tensor."""
         if not torch.jit.is_scripting():
             return self._run(input)
         return torch.ops.octavo.half_linear(
@@ -69,7 +69,7 @@ class QuantizedHalfLinear(LinearModule):
         return torch.from_numpy(_core(self.packed, None, *self.sizes).weights())
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.has_bias}, {self.dtype}"
@@ -82,7 +82,7 @@ def _core(packed: Tensor, bias: Tensor | None, n: int, k: int) -> Kernel:
 
 
 def kernel(packed: Tensor, bias: Tensor | None, n: int, k: int) -> Call:
-    """The layer over these tensors, which it keeps alive."""
+    """Build the linear layer over these tensors, which it keeps alive."""
     return caller(_core(packed, bias, n, k).run, n, k)
 
 

@@ -31,9 +31,9 @@ def autocasted(x: Any) -> Any:
 
 
 def autocasted_step(x: Any, h: Any, c: Any, casts: bool) -> tuple[Any, Any, Any]:
-    """A recurrent layer's input (packed too) and states, as autocast has the float layer take them.
+    """Cast a recurrent layer's input (packed too) and states as autocast does for the float layer.
 
-    `casts`: whether it casts all of that. Where it does not, outputs have the states' dtype.
+    `casts`: whether autocast casts all of them. Where it does not, outputs have the states' dtype.
     """
     if casts:
         if isinstance(x, PackedSequence):
@@ -51,7 +51,7 @@ def is_proxy(x: object) -> bool:
 
 # docs/notes/torch.md: "Quantized layers are leaves for torch.fx"
 def as_leaf(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """The node of a call of `module`, for its forward to return.
+    """Return the node of a call of `module`, for its forward to return.
 
     A tracer that takes only torch.nn's own modules for leaves goes on into forward, where a value
     that is not there yet would be asked for its dtype.
@@ -62,13 +62,13 @@ def as_leaf(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def refuse_nested(x: Tensor, instead: str) -> None:
-    """Raises TypeError for a nested tensor, which torch's layer does not take either."""
+    """Raise TypeError for a nested tensor, which torch's layer does not take either."""
     if x.is_nested:
         raise TypeError(f"input: is a nested tensor; give {instead}")
 
 
 def of_each(layer: Callable[[Tensor], Tensor], nested: Any) -> Tensor:
-    """A nested tensor of what `layer` makes of the tensors in `nested`, in its layout.
+    """Return a nested tensor of `layer`'s results for the tensors in `nested`, in its layout.
 
     Jagged tensors keep their offsets, so that the result goes with `nested` in further operations.
     """

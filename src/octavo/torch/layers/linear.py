@@ -87,7 +87,7 @@ class QuantizedLinear(LinearModule, GroupedModule):
         return super().__call__(*args, **kwargs)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
-        """The outputs [..., out_features]; nested for a nested tensor."""
+        """Return the outputs [..., out_features]; nested for a nested tensor."""
         if not torch.jit.is_scripting():
             return self._run(input, "none")
         return torch.ops.octavo.linear(
@@ -139,18 +139,18 @@ class QuantizedLinear(LinearModule, GroupedModule):
         return self.group, self._format.group
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, int]:
-        """What the operator and the kernel both take, in their order."""
+        """Return the arguments that the operator and the kernel both take, in their order."""
         vectors = self.scale, self.zero_point, self.bias
         return self.packed, *vectors, *self.sizes, self.group
 
     def integers(self) -> Tensor:
-        """The weight's integers [out_features, in_features]: int8, or in groups uint8 from 0 on."""
+        """Return the integers [out_features, in_features]: int8, or in groups uint8 from 0 on."""
         if self._format.group:
             return torch.from_numpy(self.groups().q)
         return torch.from_numpy(unpack(array(self.packed), self.out_features, self.in_features))
 
     def groups(self) -> GroupedWeight:
-        """The weight in groups: its integers, scales and zero points.
+        """Return the weight in groups: its integers, scales and zero points.
 
         Raises ModelError for a format without groups.
         """
@@ -168,7 +168,7 @@ class QuantizedLinear(LinearModule, GroupedModule):
         return q.to(torch.float32) * self.scale[:, None]
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.has_bias}, {self.format}{' affine' if self.affine else ''}"
@@ -187,7 +187,7 @@ def kernel(
     activation: str,
     format: str = WeightFormat.INT8.value,  # noqa: A002
 ) -> Call:
-    """The layer over these tensors, which it keeps alive."""
+    """Build the linear layer over these tensors, which it keeps alive."""
     held = WeightFormat.parse(format)
     weight = PackedWeight(array(packed), n, k, array(scale), optional(zero_point), group, held)
     core = Kernel(weight, optional(bias), activation, live=True)

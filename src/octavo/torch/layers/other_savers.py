@@ -39,7 +39,7 @@ class Refusal:
     method: str
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        """Raises ModelError."""
+        """Raise ModelError, which names the method."""
         raise _lost(self.method)
 
 
@@ -71,7 +71,7 @@ _checked: Any = None
 
 
 def check_savers(state: Any) -> None:
-    """Raises ModelError where one of those methods asks for the state of a quantized layer.
+    """Raise ModelError where a saving method of another library asks for a quantized layer's state.
 
     Such a method may be that of a module around the quantized model. `state` is the dictionary that
     is being filled: all layers of one model fill the same, of which the first looks.

@@ -76,7 +76,7 @@ class QuantizedPackedEmbedding(TableModule):
         return WeightFormat.parse(self.format)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
-        """The rows of `input`."""
+        """Return the table's rows for the indices `input`."""
         if not torch.jit.is_scripting():
             return self._run(input)
         rows = torch.ops.octavo.packed_embedding(
@@ -119,7 +119,7 @@ class QuantizedPackedEmbedding(TableModule):
         return kernel(*self._arguments())(every)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         kind = self.format + " affine" * self.affine
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {kind}, packed"
@@ -133,7 +133,7 @@ def kernel(
     k: int,
     format: str,  # noqa: A002
 ) -> Call:
-    """The lookup over these tensors, which it keeps alive."""
+    """Build the lookup over these tensors, which it keeps alive."""
     held = WeightFormat.parse(format)
     weight = PackedWeight(array(packed), n, k, array(scale), optional(zero_point), 0, held)
     return lookup(PackedEmbedding(weight))

@@ -211,7 +211,7 @@ class QuantizedRecurrent(RecurrentBuffers):
         return x, h, c if self._stack.kind is Kind.LSTM else None
 
     def flatten_parameters(self) -> None:
-        """Does nothing: the weights lie together already."""
+        """Do nothing: the weights lie together already."""
 
     @property
     def all_weights(self) -> list[list[Tensor]]:

@@ -34,7 +34,7 @@ class RecurrentBuffers(QuantizedModule):
     """Of the buffers, in the order in which the operator takes them."""
 
     def _set_options(self, options: Mapping[str, Any]) -> None:
-        """Takes what a constructor gets besides. Raises TypeError for what the layer has not."""
+        """Set the constructor's further arguments; raise TypeError for what the layer has not."""
         for name, value in options.items():
             if name not in self.CONFIG:
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}")
@@ -118,8 +118,11 @@ class RecurrentBuffers(QuantizedModule):
 
     @ops.uncompiled
     def _assign(self, one: DirectionForm, part: str, value: Tensor) -> None:
-        """Holds a float weight or bias that is assigned, as by a parent that drops some of it in
-        each call: int8 with a scale for each output channel, or in the layer's own float type."""
+        """Hold an assigned float weight or bias: int8, or in the layer's own float type.
+
+        A parent that drops some of a weight in each call assigns so. int8 has a scale for each
+        output channel.
+        """
         name = part + one.suffix
         kind, _, matrix = part.partition("_")
         if matrix not in one.shapes or (kind == "bias" and not one.bias):
@@ -145,7 +148,7 @@ class RecurrentBuffers(QuantizedModule):
         return [key for key in self._own if key in (f"{w}{ending}" for w in _HOLDING)]
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         said = [f"{self.input_size}, {self.hidden_size}"]
         usual = {"num_layers": 1, "bias": True, "nonlinearity": "tanh", "proj_size": 0}
         usual |= {"batch_first": False, "dropout": 0.0, "bidirectional": False}

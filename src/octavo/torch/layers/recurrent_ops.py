@@ -128,7 +128,7 @@ def checked_lengths(lengths: Tensor, steps: int, batch: int) -> Tensor:
 def widened(
     call: Callable[..., Any], names: tuple[str, str], x: Tensor, h: Any, c: Any, *others: Any
 ) -> tuple[Any, ...]:
-    """What `call` says of the same numbers in float32, in the dtype of `x`."""
+    """Return `call`'s results in the dtype of `x`, computed of the same numbers in float32."""
     dtype = x.dtype
     if dtype not in WIDENED:
         raise TypeError(f"input: needs float32, float16, bfloat16 or float64, not {_name(dtype)}")
@@ -157,7 +157,7 @@ Arguments = tuple[int, int, int, int, bool, bool, str]
 
 
 def arguments(stack: RecurrentStack) -> Arguments:
-    """What tells the operator of the layers, behind their tensors."""
+    """Return the operator's arguments behind the tensors, which describe the layers."""
     return (
         int(stack.kind),
         stack.inputs,

@@ -83,7 +83,7 @@ class DirectionForm:
         return 0 if part == "hr" else self.kind.gates
 
     def empty(self) -> dict[str, Tensor]:
-        """The buffers by name, without weights in them."""
+        """Make the buffers by name, without weights in them."""
         found: dict[str, Tensor] = {}
         for part, (n, k) in self.shapes.items():
             rows = self._rows(part)
@@ -106,7 +106,7 @@ class DirectionForm:
     def quantized(
         self, weights: Tensors, choice: WeightChoice | None, quantizer: Quantizer, name: str
     ) -> dict[str, Tensor]:
-        """The buffers of float `weights`, which have PyTorch's names without a suffix."""
+        """Return the buffers of float `weights`, which have PyTorch's names without a suffix."""
         found: dict[str, Tensor] = {}
         for part in self.shapes:
             made = self._quantized(part, weights[f"weight_{part}"], choice, quantizer, name)
@@ -141,13 +141,13 @@ class DirectionForm:
         return quantizer.once(choice, w, name, f"gates: {gates}", make)
 
     def assigned(self, part: str, weight: Tensor, name: str) -> dict[str, Tensor]:
-        """The buffers of a matrix that takes the place of the one of `part`."""
+        """Return the buffers of a matrix that takes the place of the one of `part`."""
         choice = DEFAULT if self.storage == "int8" else None
         made = self._quantized(part, weight, choice, Quantizer(), name)
         return {f"{what}_{part}": tensor for what, tensor in made.items() if tensor is not None}
 
     def direction(self, held: Tensors) -> Direction:
-        """What the kernels run; it refers to the memory of int8 and float32 weights."""
+        """Build what the kernels run, which refers to the memory of int8 and float32 weights."""
         of_input = of_state = None
         if self.bias:
             of_input, of_state = product_biases(
@@ -158,9 +158,9 @@ class DirectionForm:
         return Direction(*made, second, self.reverse)
 
     def packed(self, held: Tensors, part: str) -> PackedWeight:
-        """A matrix of an int8 layer as the kernels read it, over the same memory.
+        """Return a matrix of an int8 layer as the kernels read it, over the same memory.
 
-        Scales of hidden units that there are not are 1.
+        The scales of rows that are padding are 1.
         """
         rows, k, gates = self._rows(part), self.shapes[part][1], self._gates(part)
         scale = array(held[f"scale_{part}"])
@@ -183,7 +183,7 @@ class DirectionForm:
         return self._turned(q, part), held[f"scale_{part}"]
 
     def weight(self, held: Tensors, part: str) -> Tensor:
-        """The float32 matrix that the layer multiplies by."""
+        """Return the float32 matrix that the layer multiplies by."""
         if self.storage == "int8":
             q, scale = self.integers(held, part)
             return q.to(torch.float32) * scale[:, None]
@@ -210,7 +210,7 @@ class RecurrentStack:
     storage: tuple[str, ...]
 
     def directions(self) -> Iterator[DirectionForm]:
-        """The directions, layer by layer."""
+        """Yield the directions, layer by layer."""
         for i, storage in enumerate(self.storage):
             endings = ("", "_reverse") if self.bidirectional else ("",)
             inputs = len(endings) * self.output if i else self.inputs
@@ -226,7 +226,7 @@ class RecurrentStack:
                 )
 
     def check(self, tensors: Sequence[Tensor]) -> None:
-        """Raises TypeError or ValueError where these are not the buffers of all directions."""
+        """Raise TypeError or ValueError where these are not the buffers of all directions."""
         known = ("int8", *STORAGE)
         for storage in self.storage:
             if storage not in known:
@@ -248,7 +248,7 @@ class RecurrentStack:
                 )
 
     def network(self, tensors: Sequence[Tensor]) -> Recurrent:
-        """The kernels over the buffers of all directions, one after another."""
+        """Build the kernels over the buffers of all directions, one after another."""
         rest = iter(tensors)
         made = [
             one.direction({name: next(rest) for name in one.names()}) for one in self.directions()

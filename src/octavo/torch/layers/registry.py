@@ -71,7 +71,7 @@ def quantized(
     onnx: tuple[str, ...] = (),
     plural: str = "layers",
 ) -> Callable[[_T], _T]:
-    """Declares the class that it decorates, a QuantizedModule.
+    """Declare the decorated class, a QuantizedModule, as a quantized layer.
 
     Args:
         kind: what the layer does, in the words of recipes.
@@ -112,7 +112,7 @@ def declarations() -> list[Declaration]:
 
 
 def layer_classes() -> dict[str, type[QuantizedModule]]:
-    """The quantized layers by name: what a saved file may name."""
+    """Return the quantized layers by name: those that a saved file may name."""
     return {declared.layer.__name__: declared.layer for declared in declarations()}
 
 

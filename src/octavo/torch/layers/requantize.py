@@ -28,11 +28,11 @@ _NOISE = 1e-6  # of a channel's norm: what arithmetic in float32 changes by itse
 
 
 def prepare(layer: Any, name: str, values: Tensor) -> Callable[[], None]:
-    """What has `layer` hold float `values` as its weight `name`; nothing is written before.
+    """Return a function that has `layer` hold float `values` as its weight `name`.
 
-    Its buffers are then written in place, so that layers which share them follow. Raises
-    NotTrainableError where too much of the change would be lost to rounding, ValueError for NaN,
-    infinity and what the layer's dtype cannot hold.
+    The layer's buffers are written in place when the function is called, not before, so that layers
+    which share them follow. Raises NotTrainableError where too much of the change would be lost to
+    rounding, ValueError for NaN, infinity and what the layer's dtype cannot hold.
     """
     before = getattr(layer, name)()
     if values.shape != before.shape:
@@ -78,7 +78,7 @@ class _Edited:
 
 
 def _check_kept(layer: Any, name: str, before: Tensor, wanted: Tensor, held: Tensor) -> None:
-    """Raises NotTrainableError where too much of what a channel changes by would be lost."""
+    """Raise NotTrainableError where too much of what a channel changes by would be lost."""
     before, wanted, held = (
         t.detach().double().movedim(layer._CHANNELS, 0).flatten(1) for t in (before, wanted, held)
     )

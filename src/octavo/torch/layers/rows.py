@@ -63,7 +63,7 @@ class LinearModule(QuantizedModule):
 
     @staticmethod
     def _storage(choice: WeightChoice, held: Buffers) -> tuple[Any, ...]:
-        """The rest of the constructor's arguments, for the buffers that are `held`."""
+        """Return the rest of the constructor's arguments, for the buffers that are `held`."""
         raise NotImplementedError
 
     @property

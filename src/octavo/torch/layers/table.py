@@ -34,7 +34,7 @@ class TableModule(QuantizedModule):
         self.cast(_dtype(dtype))
 
     def cast(self, dtype: torch.dtype) -> None:
-        """Takes `dtype` for the float table's, and so for outputs."""
+        """Take `dtype` for the float table's, and so for outputs."""
         super().cast(dtype)
         self.dtype = _name(dtype)
 
@@ -133,7 +133,7 @@ class QuantizedTable(TableModule):
         return Read.SUMMED if moved else Read.LIVE
 
     def integers(self) -> Tensor:
-        """The table as it is stored, [num_embeddings, embedding_dim]."""
+        """Return the table as it is stored, [num_embeddings, embedding_dim]."""
         return self.table
 
     def _dequantize(self) -> Tensor:
@@ -141,7 +141,7 @@ class QuantizedTable(TableModule):
         return rows_of(self.table, self.scale, self.zero_point, every)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
+        """Return what `print(model)` shows of the layer."""
         said = [f"{self.num_embeddings}, {self.embedding_dim}"]
         if self.padding_idx is not None:
             said.append(f"padding_idx={self.padding_idx}")
@@ -157,7 +157,7 @@ def in_kernel(table: Tensor, zero_point: Tensor | None) -> bool:
 
 
 def core(table: Tensor, scale: Tensor, zero_point: Tensor | None) -> Kernel:
-    """The core's table over these tensors."""
+    """Build the native core's table over these tensors."""
     return Kernel(array(table), array(scale), optional(zero_point))
 
 
@@ -179,7 +179,7 @@ def lookup(table: Any) -> Call:
 def rows_of(
     table: Tensor, scale: Tensor | None, zero_point: Tensor | None, indices: Tensor
 ) -> Tensor:
-    """The rows float32 [..., embedding_dim] of `indices`, of any table, in PyTorch's operations.
+    """Return the rows float32 [..., embedding_dim] of `indices`, of any table, by PyTorch.
 
     Raises IndexError, which names position and index, and ValueError for vectors of other tables.
     """
@@ -203,7 +203,7 @@ def rows_of(
 
 
 def checked(indices: Tensor, name: str = "input") -> Tensor:
-    """`indices` without gaps, where they are int32 or int64 on the CPU; else TypeError."""
+    """Return `indices` without gaps; raise TypeError unless they are int32 or int64 on the CPU."""
     if indices.dtype not in INDICES:
         raise TypeError(f"{name}: needs int32 or int64, not {_name(indices.dtype)}")
     if not indices.is_cpu:

@@ -56,7 +56,7 @@ class QConfig(_Sides):
     __slots__ = ()
 
     def __new__(cls, activation: Any, weight: Any) -> QConfig:
-        """Checks both sides."""
+        """Check both sides, `activation` and `weight`, and make the qconfig."""
         for side, value in (("activation", activation), ("weight", weight)):
             _check(cls.__name__, side, value)
         return super().__new__(cls, activation, weight)
@@ -70,7 +70,7 @@ class QConfigDynamic(QConfig):
     def __new__(
         cls, activation: Any = torch.nn.Identity, weight: Any = torch.nn.Identity
     ) -> QConfigDynamic:
-        """Checks both sides."""
+        """Check both sides, `activation` and `weight`, and make the qconfig."""
         made = super().__new__(cls, activation, weight)
         assert isinstance(made, cls)
         return made

@@ -120,7 +120,7 @@ class QConfigChoice:
 
 
 def _shift(found: ObservedWeight) -> int:
-    """What to take from uint8 to make it int8: the zero point, where all is symmetric around one.
+    """Return what to take from uint8 for int8: the zero point, where all is symmetric around one.
 
     Symmetric uint8 with a range of its own has the middle of that range, not 128.
     """

@@ -69,7 +69,7 @@ class InputScheme:
 
 
 def observe_weight(qconfig: Any, weight: torch.Tensor, name: str) -> ObservedWeight:
-    """Runs a fresh `qconfig.weight()` over the weight, and quantizes as it then says.
+    """Run a fresh `qconfig.weight()` over the weight, and quantize as that observer says.
 
     The integers are those of torch.quantize_per_tensor and torch.quantize_per_channel on x86.
     Raises OptionError, a ValueError, that begins with `name`: for weights with NaN or infinity, and
@@ -94,7 +94,7 @@ def observe_weight(qconfig: Any, weight: torch.Tensor, name: str) -> ObservedWei
 
 
 def dtype_of(qconfig: Any) -> str:
-    """What the weight is stored as: "int8", "uint8", "float16" or "bfloat16"."""
+    """Return what the weight is stored as: "int8", "uint8", "float16" or "bfloat16"."""
     return _weight_side(qconfig)[1]
 
 
@@ -113,7 +113,7 @@ def is_affine(qconfig: Any) -> bool:
 
 
 def describe_weight(qconfig: Any) -> str:
-    """The weight in a few words: "int8 per channel", "uint8 per tensor, affine", "float16"."""
+    """Describe the weight: "int8 per channel", "uint8 per tensor, affine", "float16"."""
     observer, dtype, scheme = _weight_side(qconfig)
     if dtype in _HALVES:
         return dtype
@@ -130,7 +130,7 @@ def describe_weight(qconfig: Any) -> str:
 
 
 def activation_of(qconfig: Any) -> InputScheme:
-    """What becomes of the layer's input.
+    """Return how the layer's input is quantized, or that it stays float.
 
     As in torch.ao's quantize_dynamic, observers of 8-bit activations never run: each row's range is
     measured when it comes. Raises OptionError for what that cannot stand for.
@@ -167,7 +167,7 @@ def activation_of(qconfig: Any) -> InputScheme:
 
 
 def _not_kept(observer: Any, dtype: str, is_dynamic: bool) -> str:
-    """What an observer of 8-bit activations says that dynamic quantization does otherwise."""
+    """Say what dynamic quantization does otherwise than this observer of 8-bit activations."""
     notes = []
     if not is_dynamic and hasattr(observer, "min_val"):
         notes.append(f"{type(observer).__name__} does not run: each row has its own range")
@@ -206,7 +206,7 @@ def _weight_side(qconfig: Any) -> tuple[Any, str, str]:
 
 
 def _made(qconfig: Any, side: str) -> Any:
-    """A new observer; None for an activation of which nothing is said."""
+    """Make a new observer of one side; None for an activation of which nothing is said."""
     if not (hasattr(qconfig, "activation") and hasattr(qconfig, "weight")):
         raise OptionError(
             f"{qconfig!r} is no qconfig: it lacks activation and weight; use "
@@ -228,7 +228,7 @@ def _made(qconfig: Any, side: str) -> Any:
 
 
 def _inner(observer: Any) -> Any:
-    """The observer in torch.ao's fake quantizers."""
+    """Return the observer in one of torch.ao's fake quantizers; another observer as it is."""
     return getattr(observer, "activation_post_process", observer)
 
 

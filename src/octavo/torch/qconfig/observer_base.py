@@ -36,7 +36,7 @@ def bare_name(value: object) -> str:
 
 
 def as_float32(x: Any) -> Float32:
-    """A tensor's values in NumPy."""
+    """Return a tensor's values as a NumPy array of float32."""
     array: Float32 = x.detach().to("cpu", torch.float32).numpy()
     return array
 
@@ -52,11 +52,11 @@ class ObserverFactory:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The observer; arguments given here go before those of `with_args`."""
+        """Make the observer; arguments given here go before those of `with_args`."""
         return self.make(*args, **{**self.arguments, **kwargs})
 
     def with_args(self, **kwargs: Any) -> ObserverFactory:
-        """A factory with these arguments too; OptionError names one that does not exist."""
+        """Return a factory with these arguments too; OptionError names one that does not exist."""
         parameters = inspect.signature(self.make).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             for name in kwargs:
@@ -92,7 +92,7 @@ class ObserverBase(torch.nn.Module):
 
     @classmethod
     def with_args(cls, **kwargs: Any) -> ObserverFactory:
-        """A factory of such observers, for a QConfig: `MinMaxObserver.with_args(dtype="int8")`."""
+        """Return a factory for a QConfig: `MinMaxObserver.with_args(dtype="int8")`."""
         return ObserverFactory(cls).with_args(**kwargs)
 
 
@@ -152,7 +152,7 @@ class UniformObserver(ObserverBase):
             self.register_buffer(name, empty)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
-        """Takes a range of any number of channels: how many there are shows in what is observed."""
+        """Load a range of any number of channels, as only what is observed shows how many."""
         for name in ("min_val", "max_val"):
             value = state_dict.get(f"{prefix}{name}")
             if isinstance(value, torch.Tensor) and value.dim() == int(self._schemes is PER_CHANNEL):
@@ -161,7 +161,7 @@ class UniformObserver(ObserverBase):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
-        """The range, for repr()."""
+        """Return the range, for repr()."""
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def _range(self) -> tuple[Float32, Float32]:

@@ -36,7 +36,7 @@ class _RunningRangeObserver(UniformObserver):
     """Observers whose whole state is `min_val` and `max_val`."""
 
     def forward(self, x: Any) -> Any:
-        """Takes note of `x`, any shape and real dtype, and gives it back.
+        """Update the range with `x`, of any shape and real dtype, and return `x`.
 
         An empty tensor changes nothing. Raises ValueError on NaN or infinity.
         """
@@ -201,7 +201,7 @@ class HistogramObserver(UniformObserver):
         self._refuse_dynamic(is_dynamic)
 
     def forward(self, x: Any) -> Any:
-        """Counts the values of `x`, and gives it back. Raises ValueError on NaN or infinity."""
+        """Count the values of `x`, and return `x`. Raises ValueError on NaN or infinity."""
         if x.numel() == 0:
             return x
         data, observer = as_float32(x), self._observer()
@@ -218,7 +218,7 @@ class HistogramObserver(UniformObserver):
         self.register_buffer("histogram", counts.to(self._device))
 
     def _observer(self) -> Histogram:
-        """What has seen the same data."""
+        """Return a Histogram that has seen the same data."""
         counts = self.histogram.to("cpu", torch.float64).numpy()
         return Histogram.of(float(self.min_val), float(self.max_val), counts)
 
@@ -259,12 +259,12 @@ class PlaceholderObserver(ObserverBase):
         return x
 
     def calculate_qparams(self) -> tuple[Any, Any]:
-        """Always a ValueError: there is no range."""
+        """Raise ValueError: this observer has no range."""
         raise ValueError(
             "PlaceholderObserver observes nothing: the tensor is float, or its range is found at "
             "run time; use MinMaxObserver to get a scale and a zero point"
         )
 
     def extra_repr(self) -> str:
-        """What there is to say, for repr()."""
+        """Return the dtype and whether the observer is dynamic, for repr()."""
         return f"dtype={self.dtype}, is_dynamic={self.is_dynamic}"

@@ -47,7 +47,7 @@ def rounded(
 def _parts(
     w: Float32, q: npt.NDArray[Any], scale: Float32, zero: Float32, axis: int | None
 ) -> Iterator[tuple[Float32, npt.NDArray[Any], Float32, Float32]]:
-    """A few rows at a time: the weight, where its integers go, scales and zero points to match."""
+    """Yield, a few rows at a time, the weight, where its integers go, scales and zero points."""
     if w.size == 0:
         return
     shape = [1] * max(w.ndim, 1)

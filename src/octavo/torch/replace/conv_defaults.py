@@ -28,7 +28,7 @@ _ONE = (1, (1,), (1, 1))
 def conv_reasons(
     parts: Sequence[ModuleLayer], modules: Mapping[str, nn.Module]
 ) -> dict[str, str | None]:
-    """Why each convolution should stay float, by its layer's name; None where it should not.
+    """Say why each convolution should stay float, by its layer's name; None if it should not.
 
     `parts` are the layers of the model, in its order, `modules` its modules by name.
     """
@@ -79,13 +79,13 @@ def _is_depthwise(part: ModuleLayer | None) -> bool:
 def _before(
     part: ModuleLayer, parts: Sequence[ModuleLayer], modules: Mapping[str, nn.Module]
 ) -> ModuleLayer | None:
-    """The layer before `part`, gates passed over."""
+    """Return the layer before `part`, skipping gates; None where there is none."""
     before = parts[: next(i for i, other in enumerate(parts) if other is part)]
     return next((other for other in reversed(before) if not _is_gate(other, modules)), None)
 
 
 def _is_gate(part: ModuleLayer, modules: Mapping[str, nn.Module]) -> bool:
-    """Whether its parent takes the mean of the image: squeeze-and-excitation as it is written."""
+    """Tell whether the parent of `part` takes the image's mean, as in squeeze-and-excitation."""
     if part.layer.kind is not Kind.CONV or not part.module or not _is_pointwise(part):
         return False
     parent = modules[part.module.rpartition(".")[0]]

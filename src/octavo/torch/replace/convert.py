@@ -74,11 +74,11 @@ class Converter:
         self._custom = custom_targets(model, self._chosen, mapping)
 
     def reason(self, part: ModuleLayer) -> str:
-        """Why the layer stays float; "" where it does not."""
+        """Say why a layer stays float; "" where it does not."""
         return self._settled[part.layer.name].reason
 
     def leave(self, name: str, reason: str) -> None:
-        """Lets the module `name`, which was planned, stay float; `reason` says why of its layers.
+        """Let the module `name`, which was planned, stay float; `reason` says why of its layers.
 
         For what shows only when weights are there.
         """
@@ -87,15 +87,15 @@ class Converter:
                 self._settled[part.layer.name] = Replacement(reason=reason)
 
     def modules(self) -> list[str]:
-        """Dotted names of the modules that are to be replaced and are not yet."""
+        """Return the dotted names of the modules that are to be replaced and are not yet."""
         return [name for name in self._parts if name not in self.made]
 
     def replaces(self) -> set[str]:
-        """Dotted names of the modules that Octavo's own layers will replace."""
+        """Return the dotted names of the modules that Octavo's own layers will replace."""
         return {n for n in self._parts if not is_custom(self._classes[n])}
 
     def check(self, model: nn.Module) -> None:
-        """Raises what `convert` would find out halfway, when parts of `model` are gone already.
+        """Raise what `convert` would find out halfway, when parts of `model` are gone already.
 
         ValueError for a weight with NaN, infinity or what its new dtype cannot hold, OptionError
         for a qconfig that the layer cannot keep to.
@@ -121,9 +121,9 @@ class Converter:
                             self._try_choice(part, some)
 
     def _try_choice(self, part: ModuleLayer, ends: Tensor) -> None:
-        """Quantizes a small weight as planned: what is wrong with a choice shows at once.
+        """Quantize a small weight as planned: what is wrong with a choice shows at once.
 
-        It is `ends`, the least and the greatest value of each row: it gets the scales of the whole.
+        The weight is `ends`, each row's least and greatest value: it gets the scales of the whole.
         """
         name, target = part.layer.name, self._classes[part.module]
         choice = self.planned[name]
@@ -131,9 +131,9 @@ class Converter:
             target.try_choice(choice, float32(ends), name)
 
     def convert(self, model: nn.Module, progress: Progress = quiet) -> nn.Module:
-        """`model` with its planned layers replaced; another object where it is a layer itself.
+        """Replace the planned layers of `model`; return another object if it is a layer itself.
 
-        It is put into eval mode first: weights that are computed are taken as they are then.
+        The model is put into eval mode first: weights that are computed are taken as they are then.
         """
         model.eval()
         modules = dict(model.named_modules())
@@ -172,7 +172,7 @@ class Converter:
         return model
 
     def _linears(self, modules: Mapping[str, nn.Module]) -> dict[int, set[Hashable]]:
-        """By the ids of weights, what linear layers will hold them as."""
+        """Return, by the ids of weights, what linear layers will hold them as."""
         found: dict[int, set[Hashable]] = defaultdict(set)
         for name, parts in self._parts.items():
             module, choice = modules[name], self.planned.get(parts[0].layer.name)
@@ -182,7 +182,7 @@ class Converter:
         return found
 
     def convert_module(self, name: str, old: nn.Module) -> nn.Module:
-        """What takes the place of the module `name`, which is `old`; the caller puts it there."""
+        """Make the replacement of the module `name`, which is `old`; the caller puts it there."""
         parts = self._parts[name]
         choices = [self.planned.get(part.layer.name) for part in parts]
         note = settle_weight(old)
@@ -193,8 +193,10 @@ class Converter:
         return new
 
     def refusal(self, name: str, old: nn.Module) -> str:
-        """Why the module `name` cannot be what it was planned to be, now that it has weights; ""
-        where it can."""
+        """Say why the module `name`, now that it has weights, cannot become what was planned.
+
+        Returns "" where it can.
+        """
         target = self._classes[name]
         if not issubclass(target, QuantizedModule):
             return ""
@@ -209,7 +211,7 @@ def make_replacement(
     choices: Sequence[WeightChoice | None],
     quantizer: Quantizer,
 ) -> nn.Module:
-    """The `target` that takes the place of `old`, whose layers are `parts`, hooks and all.
+    """Make the `target` that replaces `old`, whose layers are `parts`, with its hooks.
 
     There is a choice for each part; None is a layer of an RNN stack that stays float.
     """
@@ -237,12 +239,12 @@ def _check_range(ends: Tensor, storages: Collection[str], where: str) -> None:
 
 
 def _ends(weight: Tensor) -> Tensor:
-    """[2]: the least and the greatest value, or what is NaN."""
+    """Return [2]: the least and the greatest value, or NaN."""
     return torch.stack(weight.aminmax()) if weight.numel() else weight
 
 
 def _row_ends(weight: Tensor) -> Tensor:
-    """[n, 1, ..., 2] of a weight [n, ...]: the ends of each row's range; NaN where one is in it.
+    """Return the ends [n, 1, ..., 2] of each row's range in a weight [n, ...]; NaN if one is in.
 
     Of a vector, which a hook may make beside a weight, the ends of the whole.
     """
@@ -255,7 +257,7 @@ def _row_ends(weight: Tensor) -> Tensor:
 
 # docs/notes/torch.md: "A copy does not copy what it replaces"
 def copied(model: nn.Module, converter: Converter) -> nn.Module:
-    """A deep copy that shares the weights which will be replaced: no memory is spent on them."""
+    """Return a deep copy that shares the weights to be replaced: they take no more memory."""
     replaced = converter.replaces()
     kept: set[int] = set()
     going: dict[int, Tensor] = {}
@@ -274,7 +276,7 @@ def copied(model: nn.Module, converter: Converter) -> nn.Module:
 
 
 def twin(model: nn.Module) -> nn.Module:
-    """A deep copy in eval mode over the same weights: modules and buffers of its own."""
+    """Return a deep copy in eval mode over the same weights: modules and buffers of its own."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         memo |= {id(tensor): tensor for tensor in _own_tensors(module)}
@@ -284,7 +286,10 @@ def twin(model: nn.Module) -> nn.Module:
 
 
 def _below_replaced(name: str, replaced: set[str]) -> bool:
-    """Parametrizations of a replaced layer; MultiheadAttention's out_proj goes on by itself."""
+    """Tell whether `name` is among the parametrizations of a replaced layer.
+
+    MultiheadAttention's out_proj goes on by itself.
+    """
     return any(
         name.startswith(f"{r}.parametrizations." if r else "parametrizations.") for r in replaced
     )

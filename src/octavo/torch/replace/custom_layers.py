@@ -29,12 +29,12 @@ QUANTIZED = {name: getattr(torch, f"q{name}", name) for name in ("int8", "uint8"
 
 
 def is_custom(target: type) -> bool:
-    """Whether `target` is none of Octavo's layers."""
+    """Tell whether `target` is none of Octavo's layers."""
     return not issubclass(target, QuantizedModule)
 
 
 def check_target(target: Any, where: str) -> None:
-    """Raises OptionError where nothing can be made of it."""
+    """Raise OptionError where `target` has no from_float; `where` names what it is for."""
     if not hasattr(target, "from_float"):
         raise OptionError(
             f"mapping: {target.__name__} (for {where}) has no classmethod from_float(module)"
@@ -42,7 +42,7 @@ def check_target(target: Any, where: str) -> None:
 
 
 def make_custom(target: Any, old: nn.Module, choice: WeightChoice) -> nn.Module:
-    """What `target` makes of the module, which has its `qconfig` meanwhile."""
+    """Return what `target.from_float` makes of `old`, whose `qconfig` is set to `choice`."""
     old.qconfig = qconfig_of(choice)
     if target.__module__.startswith("torch.ao."):
         old.qconfig = _with_quantized_dtype(old.qconfig)
@@ -53,7 +53,7 @@ def make_custom(target: Any, old: nn.Module, choice: WeightChoice) -> nn.Module:
 def custom_targets(
     model: nn.Module, chosen: Mapping[str, WeightChoice], mapping: Mapping[type, type]
 ) -> dict[str, type]:
-    """What the modules in `chosen`, which hold no layers' weights themselves, become, by name.
+    """Return, by name, the types that replace modules in `chosen`, which hold no layers' weights.
 
     Those are containers, norms, activations: only a user's own type can stand for them.
     """
@@ -70,7 +70,7 @@ def custom_targets(
 def unused_types(
     model: nn.Module, mapping: Mapping[type, type], made: Mapping[str, nn.Module]
 ) -> list[str]:
-    """Types of the user's own in `mapping` that nothing became though the model has their keys."""
+    """Return the names of keys in `mapping` that the model has, but whose own type none became."""
     present = {own_type(module) for module in model.modules()}
     became = {type(module) for module in made.values()}
     return [
@@ -81,7 +81,7 @@ def unused_types(
 
 
 def qconfig_of(choice: WeightChoice) -> QConfig:
-    """The qconfig that says what `choice` does, as far as qconfigs can."""
+    """Return the qconfig that says what `choice` does, as far as qconfigs can."""
     if isinstance(choice, QConfigChoice):
         return choice.qconfig
     assert isinstance(choice, SchemeChoice)
@@ -105,7 +105,7 @@ def qconfig_of(choice: WeightChoice) -> QConfig:
 
 
 def _with_quantized_dtype(qconfig: Any) -> Any:
-    """Octavo's observers may say torch.int8; torch.ao's layers take torch.qint8 alone."""
+    """Return a qconfig for torch.ao's layers, which take torch.qint8 alone and not torch.int8."""
     made = qconfig.weight() if isinstance(qconfig, QConfig) and qconfig.weight else None
     name = str(getattr(made, "dtype", "")).removeprefix("torch.")
     if name not in QUANTIZED:

@@ -34,7 +34,7 @@ class ModuleLayer:
 
 
 def inventory(model: nn.Module) -> list[ModuleLayer]:
-    """Every module that holds weights of two axes or more; a stack of RNN layers counts each.
+    """List every module with weights of two axes or more, and each layer of an RNN stack.
 
     A module that stands in several places is listed once, under its first name.
     """
@@ -56,14 +56,14 @@ def inventory(model: nn.Module) -> list[ModuleLayer]:
 
 
 def own_bytes(part: ModuleLayer, counted: set[Hashable], kind: object = None) -> int:
-    """Of the layer's weights that are not `counted` yet among those of its `kind`: they are now."""
+    """Count the bytes of the layer's weights not `counted` yet for `kind`, and mark them so."""
     new = {key: size for key, size in part.held if (key, kind) not in counted}
     counted.update((key, kind) for key in new)
     return sum(new.values())
 
 
 def vectors(model: nn.Module) -> dict[str, list[str]]:
-    """Modules that hold weights of one axis alone (norms and the like), by their types' names."""
+    """Return modules with weights of one axis alone (norms and the like), by types' names."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, module in model.named_modules():
         own = [p for p in module._parameters.values() if p is not None]
@@ -120,7 +120,7 @@ def _part(
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
-    """Weights that `module` itself holds (not its children), by their names: two axes or more.
+    """Return the weights, of two axes or more, of `module` without its children, by name.
 
     A parametrized or normalized weight counts as what it computes.
     """
@@ -147,12 +147,12 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def parametrized(module: nn.Module) -> tuple[str, ...]:
-    """Names of what torch.nn.utils.parametrize computes in `module`."""
+    """Return the names of what torch.nn.utils.parametrize computes in `module`."""
     return tuple(getattr(module, "parametrizations", ()))
 
 
 def _computed(module: nn.Module, name: str) -> Tensor:
-    """A parametrized weight as in eval mode: spectral_norm changes its state in training mode."""
+    """Compute a parametrized weight in eval mode: in training, spectral_norm changes its state."""
     parts = list(module.parametrizations[name].modules())
     modes = [part.training for part in parts]
     try:
@@ -166,12 +166,12 @@ def _computed(module: nn.Module, name: str) -> Tensor:
 
 
 def kind_of(module: nn.Module) -> Kind:
-    """What the module does; OTHER for what Octavo knows no more of than that it holds weights."""
+    """Return the Kind of a module; OTHER where Octavo knows only that it holds weights."""
     declared = covering(module)
     return Kind.OTHER if declared is None else declared.kind
 
 
 def is_transposed(module: nn.Module) -> bool:
-    """Whether it is Hugging Face's Conv1D: a linear layer whose weight is [in, out]."""
+    """Tell whether a module is Hugging Face's Conv1D: a linear layer whose weight is [in, out]."""
     kind = own_type(module)
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -18,12 +18,12 @@ _CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "forwa
 
 
 def default_mapping() -> dict[type, type]:
-    """Float layer types and what they become; a new dict, to extend and to pass as `mapping`."""
+    """Return float layer types and what they become: a new dict, to extend and use as `mapping`."""
     return {kind: declared.layer for declared in declarations() for kind in declared.types()}
 
 
 def checked_mapping(given: Any) -> dict[type, type]:
-    """A user's `mapping`, or the default one for None. Raises OptionError."""
+    """Return a checked copy of a user's `mapping`; the default for None. Raises OptionError."""
     if given is None:
         return default_mapping()
     needs = "needs a dict from float module types to quantized ones, as default_mapping() returns"
@@ -42,17 +42,17 @@ def checked_mapping(given: Any) -> dict[type, type]:
 
 # docs/notes/torch.md: "Embedding and Conv follow their own name or type"
 def mapped_type(module: nn.Module, mapping: Mapping[type, type]) -> type | None:
-    """The key of `mapping` that `module` falls under: its type, or the nearest one it inherits.
+    """Return the key of `mapping` for `module`: its type, or the nearest one it inherits.
 
-    It counts only if the module computes as that type does: another forward may do anything with
-    the weight.
+    The key counts only if the module computes as that type does: another forward may do anything
+    with the weight.
     """
     base = inherited(module, mapping)
     return None if base is None or overrides(own_type(module), base, module.__dict__) else base
 
 
 def inherited(module: nn.Module, types: Collection[Any]) -> type | None:
-    """The module's type if it is among `types`, else the nearest that it inherits from.
+    """Return the module's type if it is among `types`, else the nearest that it inherits from.
 
     A type that stands for modules of no common type is what each of them inherits from.
     """
@@ -63,7 +63,7 @@ def inherited(module: nn.Module, types: Collection[Any]) -> type | None:
 
 
 def overrides(kind: type, base: type, own: Collection[str] = ()) -> tuple[str, ...]:
-    """What modules of type `kind` compute otherwise than those of `base`: names of methods.
+    """Return the names of the methods that modules of type `kind` override of those of `base`.
 
     They are those that a call of `base` runs, as far as its code names them: overridden by a
     subclass, or replaced on a module itself, which has the attributes `own`.
@@ -79,7 +79,7 @@ def overrides(kind: type, base: type, own: Collection[str] = ()) -> tuple[str, .
 
 
 def not_alike(module: nn.Module, base: type) -> str:
-    """The reason to leave `module` float, in whose place a quantized `base` cannot stand."""
+    """Say why `module` stays float: a quantized `base` cannot stand in its place."""
     names = overrides(own_type(module), base, module.__dict__)
     whose, name = f"so {base.__name__}'s cannot stand for it", own_type(module).__name__
     patched = [  # as accelerate does with forward
@@ -97,7 +97,7 @@ def not_alike(module: nn.Module, base: type) -> str:
 
 @cache
 def _runs(base: type) -> tuple[str, ...]:
-    """Names of the methods that calling a module of this type runs."""
+    """Return the names of the methods that calling a module of this type runs."""
     names = list(_CALL)
     for name in names:  # grows while it is walked
         code = getattr(getattr(base, name, None), "__code__", None)
@@ -111,5 +111,5 @@ def _runs(base: type) -> tuple[str, ...]:
 
 
 def is_recognized(base: type) -> bool:
-    """Whether `base` stands for modules of no common type, of which it is tried what they do."""
+    """Tell whether `base` stands for modules without a common type, found by what they do."""
     return any(base is kind for kind, _ in recognized())

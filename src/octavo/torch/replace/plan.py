@@ -59,10 +59,10 @@ def replacement(
     *,
     named: bool = False,
 ) -> Replacement:
-    """What `layer`, which `module` holds, becomes where it is to be held as `choice` says.
+    """Return what `layer`, which `module` holds, becomes where `choice` is asked of it.
 
-    `named`: its own name or type was asked for, not that of others with it. Raises OptionError for
-    a type in a user's `mapping` that makes nothing.
+    `named`: the layer's own name or type was asked for, not that of others with it. Raises
+    OptionError for a type in a user's `mapping` that makes nothing.
     """
     key = mapped_type(module, mapping)
     if key is None:
@@ -91,9 +91,9 @@ def _unmapped(module: nn.Module, layer: Layer) -> str:
 def attention_around(
     modules: Mapping[str, nn.Module], parts: Collection[ModuleLayer]
 ) -> dict[str, str | None]:
-    """By layer, the MultiheadAttention whose `out_proj` it is; None for all others.
+    """Return, by layer, the MultiheadAttention whose `out_proj` it is; None for all others.
 
-    While that is float it reads this weight itself, so that one stays float with the other.
+    A float MultiheadAttention reads this weight itself, so the layer stays float with it.
     `modules` are the model's, by name.
     """
     found: dict[str, str | None] = {}
@@ -119,7 +119,7 @@ class Planner:
         self._replacements: dict[tuple[str, Scheme, bool], Replacement] = {}
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
-        """What `quantize_dynamic(model, recipe=recipe)` would hold, layer by layer.
+        """Return what `quantize_dynamic(model, recipe=recipe)` would hold, layer by layer.
 
         Raises RecipeError for a rule whose name matches no layer.
         """
@@ -136,7 +136,7 @@ class Planner:
         return self.replacement(part, answer.choice.scheme, named=answer.named)
 
     def replacement(self, part: ModuleLayer, scheme: Scheme, *, named: bool = True) -> Replacement:
-        """What the layer becomes where it is to be held as `scheme` says."""
+        """Return what the layer `part` becomes where `scheme` is asked of it."""
         key = part.layer.name, scheme, named
         made = self._replacements.get(key)
         if made is None:
@@ -159,7 +159,7 @@ def settle_layers(
     answers: Mapping[str, Answer],
     replacement_of: Callable[[ModuleLayer, Answer], Replacement],
 ) -> dict[str, Replacement]:
-    """What becomes of each layer, by name, where `answers` is what is asked of it."""
+    """Return, by name, what becomes of each layer; `answers` holds what is asked of it."""
     found: dict[str, Replacement] = {}
     for part in parts:
         name, answer = part.layer.name, answers[part.layer.name]
@@ -177,7 +177,7 @@ def settle_layers(
 def recipe_answers(
     parts: Sequence[ModuleLayer], decisions: Sequence[Decision], recipe: Recipe
 ) -> dict[str, Answer]:
-    """What `recipe`, whose `decisions` these are, asks of each layer."""
+    """Return, by name, what `recipe` asks of each layer; `decisions` are the recipe's."""
     names = rule_names(recipe)
     return {
         decision.layer.name: Answer(None, decision.reason)
@@ -191,14 +191,14 @@ def recipe_answers(
 
 
 def rule_names(recipe: Recipe) -> frozenset[str | None]:
-    """Names of single layers, stacks and modules, and globs, that rules of `recipe` have."""
+    """Return the names (of layers, stacks and modules) and globs that rules of `recipe` have."""
     return frozenset(rule.name for rule in recipe.rules)
 
 
 def recipe_decisions(
     parts: Sequence[ModuleLayer], recipe: Recipe, modules: Mapping[str, nn.Module]
 ) -> list[Decision]:
-    """What `recipe` says of each layer, whether the layer can be held so or not.
+    """Return what `recipe` says of each layer, whether the layer can be held so or not.
 
     `modules` are the model's, by name.
     """
@@ -219,7 +219,7 @@ def _held(
     recipe: Recipe,
     modules: Mapping[str, nn.Module],
 ) -> list[Decision]:
-    """`decisions` as the layers can be held."""
+    """Return the `decisions` as the layers can be held."""
     mapping = default_mapping()
 
     def become(part: ModuleLayer, answer: Answer) -> Replacement:
@@ -236,12 +236,15 @@ def _held(
 
 
 def _is_open_conv(decision: Decision) -> bool:
-    """Whether a convolution is left to what Octavo knows of them."""
+    """Tell whether a convolution is left to what Octavo knows of convolutions."""
     return decision.left_by_preset and decision.layer.kind is Kind.CONV
 
 
 def _conv_in_torch(decision: Decision, recipe: Recipe, reason: str | None) -> Decision:
-    """What the preset itself says of convolutions speaks of another runtime."""
+    """Return the decision for a convolution in torch: the recipe's default, or float.
+
+    What the preset itself says of convolutions speaks of another runtime.
+    """
     default = recipe.default
     if default.activation is None:  # weights alone: there is no such convolution
         return replace(decision, reason=_CONV)
@@ -267,9 +270,9 @@ def _in_torch(decision: Decision) -> Decision:
 
 
 def expand_stacks(recipe: Recipe, parts: Collection[ModuleLayer]) -> Recipe:
-    """`recipe`, in which a rule for the module `encoder.lstm` speaks of all layers of its stack.
+    """Expand rules of `recipe` for a stack, such as `encoder.lstm`, into rules for its layers.
 
-    The inventory lists them as `encoder.lstm.l0`, `encoder.lstm.l1`, so that each can be named.
+    The inventory lists these as `encoder.lstm.l0`, `encoder.lstm.l1`, so that each can be named.
     """
     stacks = {part.module for part in parts if part.index is not None}
     rules: list[Rule] = []
@@ -285,7 +288,7 @@ def expand_stacks(recipe: Recipe, parts: Collection[ModuleLayer]) -> Recipe:
 def selected(
     recipe: Recipe, model: nn.Module, only: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> Recipe:
-    """`recipe`, under which the layers that match `exclude`, or none of `only`, stay float.
+    """Return `recipe` such that layers that match `exclude`, or none of `only`, stay float.
 
     The patterns are globs over layer names, or the name of a stack of RNN layers. A layer that
     `only` names in full is quantized though a preset would leave its kind float. Raises RecipeError

@@ -36,7 +36,7 @@ _BY_ITSELF = (Kind.EMBEDDING, Kind.CONV)  # never through a parent: torch.ao lea
 
 
 def storage_of(dtype: Any) -> str:
-    """int8, float16 or uint8, for torch.qint8, torch.float16, torch.quint8 and their names."""
+    """Return int8, float16 or uint8 for torch.qint8, torch.float16, torch.quint8 or their names."""
     text = str(dtype).removeprefix("torch.")
     text = _ALIASES.get(text, text)
     if text in _BY_DTYPE:
@@ -46,7 +46,7 @@ def storage_of(dtype: Any) -> str:
 
 
 def default_types(storage: str) -> list[type]:
-    """Types of the float layers that are quantized to `storage` where nothing is said of them."""
+    """Return the float layer types that are quantized to `storage` unless a spec says otherwise."""
     return [d.types()[0] for d in declarations() if storage in d.dtypes]
 
 
@@ -84,7 +84,7 @@ class QConfigSpec:
         self._check(model, parts)
 
     def answers(self, model: nn.Module, parts: Collection[ModuleLayer]) -> dict[str, Answer]:
-        """By layer name."""
+        """Return, by layer name, what the spec asks of each layer."""
         by_module = self._by_module(model)
         modules = dict(model.named_modules())
         found = {}
@@ -97,12 +97,12 @@ class QConfigSpec:
         return found
 
     def of_modules(self, model: nn.Module) -> dict[str, WeightChoice]:
-        """What it says of modules by name, whether they hold weights or not; not of the model."""
+        """Return, by name, what the spec says of modules, with weights or not; not of the model."""
         found = {name: choice for name, choice, _ in self._by_module(model).values()}
         return {name: choice for name, choice in found.items() if name and choice is not None}
 
     def refuse_unknown(self, model: nn.Module, mapping: Mapping[type, type]) -> None:
-        """Raises OptionError where a type or name asks for a layer that has no quantized form."""
+        """Raise OptionError where a type or name asks for a layer that has no quantized form."""
         names: dict[str, list[str]] = {}
         modules = dict(model.named_modules())
         for name, choice, how in self._by_module(model).values():
@@ -121,7 +121,7 @@ class QConfigSpec:
         )
 
     def _by_module(self, model: nn.Module) -> dict[int, tuple[str, WeightChoice | None, str]]:
-        """The module's first name, what is said of it, and how, by the module's id.
+        """Return, by a module's id, its first name, what is said of it, and how.
 
         A module that stands in several places is held as one of its names says, if one is given.
         """
@@ -220,7 +220,7 @@ class QConfigSpec:
 
 
 def _holds_weights_alone(module: nn.Module) -> bool:
-    """Whether it is a layer: it has parameters, and no modules in it but what computes these."""
+    """Tell whether a module has parameters, and no modules in it but what computes these."""
     inner = any(name != "parametrizations" for name in module._modules)
     return not inner and next(module.parameters(), None) is not None
 

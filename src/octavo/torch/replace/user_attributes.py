@@ -50,7 +50,7 @@ _OURS = ("qconfig", "out_proj", "parametrizations")  # gone afterwards, or a lay
 
 
 def carry_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Gives `new` the forward hooks of `old`, in their order.
+    """Give `new` the forward hooks of `old`, in their order.
 
     They are the same dicts, so that a handle which removes a hook of `old` removes it here too.
     """
@@ -62,7 +62,7 @@ def carry_hooks(old: nn.Module, new: nn.Module) -> None:
 
 
 def made_by_hooks(module: nn.Module) -> dict[str, Tensor]:
-    """Tensors of `module` that a hook makes from others before each call, as in eval mode.
+    """Return, by name, tensors that hooks make from others before each call, as in eval mode.
 
     Those are weights under the older torch.nn.utils.weight_norm and spectral_norm, and whatever
     torch.nn.utils.prune masks.
@@ -84,7 +84,7 @@ def _made(module: nn.Module) -> list[tuple[int, str, Tensor]]:
 
 
 def settle_weight(module: nn.Module) -> str:
-    """Computes for good what hooks make before each call, and takes these off.
+    """Compute for good what hooks make before each call, and remove these hooks.
 
     The quantized weight does not follow its parts any more. Returns what was done, in words.
     """
@@ -96,9 +96,9 @@ def settle_weight(module: nn.Module) -> str:
 
 
 def additions(module: nn.Module, base: type) -> list[str]:
-    """Names of methods, class attributes, parameters, buffers and children beyond those of `base`.
+    """Name methods, class attributes, parameters, buffers and children beyond those of `base`.
 
-    Not of plain attributes of the module itself: a quantized layer has them in any case.
+    Plain attributes of the module itself are left out: a quantized layer has them in any case.
     """
     kind = own_type(module)
     classes = [c for c in kind.__mro__ if c not in base.__mro__]
@@ -107,9 +107,9 @@ def additions(module: nn.Module, base: type) -> list[str]:
 
 
 def refuse_subclass(module: nn.Module, key: type, target: Any, *, named: bool) -> str:
-    """Why `module`, which falls under `key` of a mapping, cannot become a `target`; "" if it can.
+    """Say why `module`, under `key` of a mapping, cannot become a `target`; "" if it can.
 
-    `named`: it was asked for by its own name or type.
+    `named`: the module was asked for by its own name or type.
     """
     if is_recognized(key):  # such a module has nothing to keep
         return ""
@@ -139,8 +139,11 @@ def refuse_subclass(module: nn.Module, key: type, target: Any, *, named: bool) -
 
 
 def keep_own(old: nn.Module, new: nn.Module) -> None:
-    """Gives `new`, which takes the place of `old`, what that has of its own: attributes, further
-    tensors and children, and where there is more the methods and the type."""
+    """Give `new`, the replacement of `old`, what `old` has beyond its base type.
+
+    That is attributes, further tensors and children, and where there is more the methods and the
+    type.
+    """
     if isinstance(old, QuantizedModule):  # empty, of a parent that was made before
         return
     base = _base(old)
@@ -159,7 +162,7 @@ def keep_own(old: nn.Module, new: nn.Module) -> None:
 
 
 def kept_type(target: Any, kind: Any) -> type:
-    """A `target` that is a `kind` too: what only that has comes from there."""
+    """Return a subclass of `target` that is a `kind` too, and has what only `kind` has."""
     return make_dynamic_type(target, {}, kept_type, (target, kind), also=kind)
 
 
@@ -168,14 +171,14 @@ def _base(module: nn.Module) -> type:
 
 
 def _held(module: nn.Module) -> list[str]:
-    """Names of parameters, buffers and children that are no weights of torch's layers."""
+    """Name the parameters, buffers and children that are no weights of torch's layers."""
     own = module.__dict__
     names = [*own["_parameters"], *own["_buffers"], *own["_modules"]]
     return [name for name in names if not name.startswith(_WEIGHTS) and name not in _OURS]
 
 
 def _attributes(module: nn.Module, base: type) -> list[str]:
-    """Names of attributes that torch's layer does not have."""
+    """Return the names of attributes of `module` that `base`, torch's layer, does not have."""
     usual = _usual(base)
     return [
         name
@@ -186,7 +189,7 @@ def _attributes(module: nn.Module, base: type) -> list[str]:
 
 @cache
 def _usual(base: Any) -> frozenset[str]:
-    """Names of the attributes of one of torch's layers."""
+    """Return the names of the attributes of `base`, one of torch's layers."""
     with torch.device("meta"):
         for sizes in ((1, 1), (1, 1, 1)):
             try:

@@ -58,7 +58,7 @@ class Caller:
         return list(self._required)
 
     def name(self, given: str) -> str:
-        """The parameter called `given` or at that position.
+        """Return the parameter called `given` or at that position.
 
         Raises InputDataError where there is none.
         """
@@ -88,7 +88,7 @@ class Caller:
         return positional, values
 
     def run(self, model: nn.Module, feed: Feed) -> list[npt.NDArray[Any]]:
-        """The outputs of `model`, those in tuples, lists, mappings and dataclasses one by one.
+        """Return `model`'s outputs, those in tuples, lists, mappings and dataclasses one by one.
 
         Raises InputDataError for an unknown input, ModelError where no output is a tensor.
         """
@@ -100,7 +100,7 @@ class Caller:
         return outputs
 
     def _tensor(self, value: Any) -> Any:
-        """A copy: a forward may write into its inputs."""
+        """Copy an array or tensor, as forward may write into its inputs; return others as is."""
         if isinstance(value, Tensor):
             return value.clone()
         if not isinstance(value, (np.ndarray, np.generic)):

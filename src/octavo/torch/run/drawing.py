@@ -23,7 +23,7 @@ _INDEX_WORDS = ("id", "ids", "idx", "index", "indices", "token", "tokens", "tok"
 
 
 def draw_like(example: Any, shape: Sequence[int] | None = None) -> Any:
-    """What draws values like those of `example`; the example itself where it is no array.
+    """Return what draws values like those of `example`; the example itself where it is no array.
 
     Floating-point numbers are normal with the example's mean and deviation, integers and booleans
     lie between its least and its greatest. `shape` is the example's unless given.
@@ -104,7 +104,7 @@ def _masks(words: Sequence[str], size: tuple[int, ...]) -> Iterator[Draw]:
 
 
 def _ending(size: tuple[int, ...], number: int, end: int, dtype: Any) -> Draw:
-    """`number` everywhere but at the end of the last of several rows."""
+    """Build a draw of `number`, but `end` at the end of the last of several rows."""
 
     def draw(rng: np.random.Generator) -> npt.NDArray[Any]:
         found = np.full(size, number, dtype)
@@ -136,12 +136,12 @@ def draw_image(size: Sequence[int]) -> Draw:
 
 
 def draw_audio(size: Sequence[int]) -> Draw:
-    """Samples of a sound along the last axis."""
+    """Build a draw of samples of a sound along the last axis."""
     return lambda rng: sound(tuple(size), _RATE, rng).astype(np.float32)
 
 
 def _indices(size: tuple[int, ...], table: Table) -> Draw:
-    """Indices spread over the rows, the last one among them; padding ends one row."""
+    """Build a draw of indices over all rows, the last one among them; padding ends one row."""
     avoided = () if table.padding is None else (table.padding,)
 
     def draw(rng: np.random.Generator) -> npt.NDArray[Any]:

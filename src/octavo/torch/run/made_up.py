@@ -87,7 +87,7 @@ class _Guesses:
     reason: str = ""
 
     def feed(self, shapes: Shapes) -> Feed | None:
-        """What it runs on, of these shapes."""
+        """Return inputs of these shapes that the model runs on; None where none are found."""
         return next(iter(self.feeds(shapes, 1, most=8)), None)
 
     def feeds(self, shapes: Shapes, count: int, most: int = _TRIES) -> list[Feed]:
@@ -162,7 +162,7 @@ def _tables(model: nn.Module) -> list[Table]:
 
 
 def _stride(model: nn.Module) -> int:
-    """The product of all strides, or somewhat more: branches beside each other count both."""
+    """Return the product of all strides, or more: branches beside each other count both."""
     of = (nn.Conv1d, nn.Conv2d, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
     steps = [m.stride for m in model.modules() if isinstance(m, of)]
     first = [step[0] if isinstance(step, tuple) else step for step in steps]
@@ -170,7 +170,7 @@ def _stride(model: nn.Module) -> int:
 
 
 def _signal(model: nn.Module, shape: Sequence[int]) -> Draw | None:
-    """A picture or a sound, where the model's first convolution reads one."""
+    """Build a draw of a picture or a sound, where the model's first convolution reads one."""
     first = next((m for m in model.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d))), None)
     if isinstance(first, nn.Conv2d) and first.in_channels in (1, 3) and len(shape) == 4:
         return draw_image(shape)

@@ -17,7 +17,7 @@ BATCH, LENGTH, DECODED = 4, 16, 8
 
 
 def call_plan(model: Any) -> Mapping[str, Draw] | None:
-    """What draws each input of a call; None for a model that is not of transformers."""
+    """Return what draws each input of a call; None for a model that is not of transformers."""
     if not type(model).__module__.startswith("transformers.") or not hasattr(model, "config"):
         return None
     try:

@@ -38,7 +38,7 @@ _TABLES = {
 
 
 def task_of(architecture: str) -> Task:
-    """The task of a class of transformers. Raises ModelError for one that none of them has."""
+    """Return the task of a class of transformers; raise ModelError where no task has the class."""
     from transformers.models.auto import modeling_auto
 
     for task, name in _TABLES.items():

@@ -50,7 +50,7 @@ class Watched(ABC):
 
     @abstractmethod
     def outputs_in_model(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
-        """What each layer of the quantized module returned in a call of it."""
+        """Return what each layer of the quantized module returned in a call of that module."""
 
 
 class WatchedLayer(Watched):
@@ -94,7 +94,7 @@ class WatchedAttention(Watched):
 
 
 def _projected(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> dict[str, Any]:
-    """What the projections take, each tensor once: mostly all three are one."""
+    """Return what the projections take, each tensor once: mostly all three are one."""
     found: dict[str, Any] = {}
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not any(x is other for other in found.values()):
@@ -103,7 +103,7 @@ def _projected(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> dict[str
 
 
 def _unit(floating: nn.MultiheadAttention) -> nn.Module:
-    """An output layer that changes nothing, for code that reads its weight."""
+    """Build an output layer that changes nothing, for code that reads the layer's weight."""
     weight = floating.out_proj.weight
     made = nn.Linear(1, 1, bias=False, device="meta")
     made.weight = nn.Parameter(torch.eye(floating.embed_dim, dtype=weight.dtype), False)
@@ -111,7 +111,7 @@ def _unit(floating: nn.MultiheadAttention) -> nn.Module:
 
 
 def _with_output(module: nn.Module, out_proj: nn.Module) -> nn.Module:
-    """The module with another output layer: a shallow copy without hooks."""
+    """Copy the module shallowly, without hooks and with another output layer."""
     made = copy.copy(module)
     made._modules = {**module._modules, "out_proj": out_proj}
     made._forward_hooks = type(module._forward_hooks)()
@@ -151,7 +151,7 @@ def _called(input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002 - torc
 
 
 def _of_layer(states: Any, index: int, layers: int) -> Any:
-    """The part of (h0, c0), or of h0, that is one layer's; None for None."""
+    """Return the part of (h0, c0), or of h0, that is one layer's; None for None."""
     if states is None:
         return None
     if isinstance(states, tuple):
@@ -229,7 +229,7 @@ def float_arrays(value: Any) -> dict[str, Array]:
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """What NumPy can take."""
+    """Return the tensor in a form that NumPy can take: complex as real, bfloat16 as float32."""
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)

@@ -61,13 +61,13 @@ class InputStatistics:
         return len(self._feeds)
 
     def of(self, name: str) -> Float32 | None:
-        """The layer's mean squares [k], or mean products [k, k]; None where no input came to it."""
+        """Return the layer's mean squares [k] or mean products [k, k]; None if no input came."""
         if name in self._layers:
             self._collect(self._batch(name))
         return self._means.pop(name, None)
 
     def _batch(self, name: str) -> list[str]:
-        """The layer and those after it, as many as there is room for."""
+        """List the layer and those after it, as many as there is room for."""
         names = list(self._layers)
         some: list[str] = []
         room = _ROOM
@@ -133,7 +133,7 @@ class _Mean:
 
 
 def _counting(mean: _Mean, last: dict[str, Any]) -> Any:
-    """The hook that adds a layer's input; layers over one tensor share the product."""
+    """Make the hook that adds a layer's input to `mean`; layers over one tensor share the sum."""
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = args[0] if args else kwargs.get("input")
@@ -149,7 +149,7 @@ def _counting(mean: _Mean, last: dict[str, Any]) -> Any:
 
 
 def _rows(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The rows [.., k] of `x` that count, float32."""
+    """Return the rows [.., k] of `x` that `mask` keeps, float32 [rows, k]."""
     if mask is not None and x.shape[:-1] == mask.shape:
         x = x[mask]
     return x.detach().reshape(-1, x.shape[-1]).float()
@@ -166,7 +166,7 @@ def _mask(feed: Feed) -> Tensor | None:
 def feeds_of(
     model: nn.Module, caller: Caller, inputs: Iterable[Any] | None, seed: int = 0
 ) -> list[Feed]:
-    """What `model` is called with for each of `inputs`; None makes some up.
+    """Return what `model` is called with for each of `inputs`; None makes some up.
 
     Raises InputDataError where there are none, and where none could be made up.
     """
@@ -179,7 +179,7 @@ def feeds_of(
 
 
 def _as_feed(item: Any) -> Feed:
-    """Forward's arguments: a mapping by name, a tuple of positional ones, or the only one."""
+    """Return forward's arguments by name or position, from a mapping, a tuple or a single one."""
     if isinstance(item, Mapping):
         return dict(item)
     if isinstance(item, (tuple, list)):

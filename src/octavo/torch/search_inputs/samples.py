@@ -89,7 +89,7 @@ def _rounded(layers: int, how: str, which: str) -> list[str]:
 def _without(
     searched: Iterable[str], done: Collection[str], unreached: Collection[str], which: str
 ) -> list[str]:
-    """Notes on layers whose weights samples did not help to round."""
+    """Write notes on layers whose weights samples did not help to round."""
     without = [name for name in searched if name not in done]
     missed = [name for name in without if name in unreached]
     others = [name for name in without if name not in unreached]

@@ -64,7 +64,7 @@ def sensitivities(
 
 # docs/notes/rounding.md: "Losses come from one backward pass"
 def _score(outputs: Any) -> Tensor:
-    """A number whose squared gradient is on average the loss of a change."""
+    """Return a number whose squared gradient is on average the loss of a change in weights."""
     logits = getattr(outputs, "logits", None)
     if isinstance(logits, Tensor) and logits.dim() == 3:
         scores = torch.log_softmax(logits.float(), -1).flatten(0, -2)
@@ -135,7 +135,7 @@ class _Weights:
         return found
 
     def unreached(self) -> list[str]:
-        """The layers for whose weights there was no gradient."""
+        """List the layers for whose weights there was no gradient."""
         return [name for name, key in self._of.items() if key not in self._reached]
 
 
@@ -149,6 +149,6 @@ def _changes(weight: Tensor) -> Iterator[Tensor]:
 
 
 def _in_groups(x: Tensor) -> Tensor:
-    """Sums of [n, k] over groups of inputs."""
+    """Sum `x` [n, k] over groups of inputs."""
     padded = nn.functional.pad(x, (0, -x.shape[1] % _FEWEST))
     return padded.unflatten(1, (-1, _FEWEST)).sum(2)

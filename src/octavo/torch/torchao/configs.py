@@ -52,7 +52,7 @@ class _Config:
         self.asked()
 
     def asked(self) -> Asked:
-        """The scheme that it stands for."""
+        """Return the scheme that the config stands for."""
         return asked(self)
 
 

@@ -28,7 +28,7 @@ _LEFT = "filter_fn does not choose it"
 def quantize_(
     model: nn.Module, config: Any, filter_fn: Filter | None = None, device: Any = None
 ) -> None:
-    """Replaces layers of `model`, in place, by quantized ones, as torchao's `quantize_` does.
+    """Replace layers of `model`, in place, by quantized ones, as torchao's `quantize_` does.
 
     - `config`: how: an `Int8DynamicActivationInt4WeightConfig`, an
       `Int8DynamicActivationInt8WeightConfig`, an `Int8DynamicActivationIntxWeightConfig` or an
@@ -79,7 +79,7 @@ def _is_linear(module: nn.Module, name: str) -> bool:
 
 
 def _chosen(model: nn.Module, choose: Filter) -> dict[str, nn.Module]:
-    """The modules that `choose` is true of, by name."""
+    """Return the modules that `choose` is true of, by name."""
     found: dict[str, nn.Module] = {}
     seen: set[int] = set()
 
@@ -98,7 +98,7 @@ def _chosen(model: nn.Module, choose: Filter) -> dict[str, nn.Module]:
 
 
 def _refuse_chosen(model: nn.Module, chosen: dict[str, nn.Module], holding: set[str]) -> None:
-    """Raises OptionError for what a filter cannot mean."""
+    """Raise OptionError where a chosen module has no weight, or is the model and a layer itself."""
     if "" in chosen and "" in holding:
         raise OptionError(
             f"model: is a {type(model).__name__} that is a layer itself, and cannot be replaced in "

@@ -55,22 +55,22 @@ class _Fields:
                 raise self.refuse(name, value, ", ".join(map(str, _HOW[name])))
 
     def take(self, name: str) -> Any:
-        """The field's value."""
+        """Return the value of the field `name`, which counts as read then."""
         self._left.pop(name, None)
         return getattr(self.config, name)
 
     def refuse(self, name: str, value: Any, allowed: str) -> OptionError:
-        """The error about a value that cannot be."""
+        """Build the error about a field's value that Octavo does not have."""
         return OptionError(f"{self.kind}.{name}: {value!r} is not among what Octavo has: {allowed}")
 
     def choose(self, name: str, value: Any, table: dict[str, Any]) -> Any:
-        """What `table` has for a value's name."""
+        """Return `table[value]`. Raises OptionError about the field `name` where it is missing."""
         if value not in table:
             raise self.refuse(name, value, ", ".join(table))
         return table[value]
 
     def check_rest(self) -> None:
-        """Raises OptionError for a field that nothing read and that is no default."""
+        """Raise OptionError for a field that nothing read and whose value is not the default."""
         for name, one in self._left.items():
             value = getattr(self.config, name)
             made = one.default_factory
@@ -80,7 +80,7 @@ class _Fields:
 
 
 def asked(config: Any) -> Asked:
-    """What `config` asks of a layer. Raises OptionError, which names what Octavo has not."""
+    """Return what `config` asks of a layer. Raises OptionError, which names what Octavo has not."""
     kind = type(config)
     home = kind.__module__
     ours = any(home == known or home.startswith(f"{known}.") for known in _HOMES)
@@ -135,7 +135,7 @@ def _weight_only(f: _Fields) -> Asked:
 
 
 def _intx(f: _Fields, prefix: str) -> WeightScheme:
-    """The weight of a config whose fields about it begin with `prefix`."""
+    """Return the weight scheme of a config whose fields about weights begin with `prefix`."""
     dtype = str(f.take("weight_dtype")).removeprefix("torch.")
     qtype = f.choose("weight_dtype", dtype, _DTYPES)
     mapping = f.take(f"{prefix}mapping_type")

@@ -23,7 +23,7 @@ class CheckpointTarget(TorchTarget):
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
     ) -> Report | None:
-        """Writes the quantized checkpoint to `out`, and says what is in it."""
+        """Write the quantized checkpoint to `out`, and return the report of what is in it."""
         if out.suffix == ".safetensors":
             return super().save(recipe, out, calibration)
         from octavo.torch.hub.quantized_folder import quantize_folder

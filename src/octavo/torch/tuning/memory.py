@@ -33,7 +33,7 @@ class MeasuredRun:
     feed: Feed
 
     def model(self) -> nn.Module:
-        """The model."""
+        """Return the model, from the factory or the file."""
         if self.path is None:
             from octavo.torch.named_models import named_model
 
@@ -103,7 +103,7 @@ def _write(model: nn.Module, path: Path, factory: str) -> None:
 
 
 def measure(opening: MeasuredRun) -> int:
-    """What that process does: imports what the model's code needs, then opens and runs it."""
+    """Return the bytes that opening and running the model adds at its peak, imports excepted."""
     made_by = opening.factory.partition(":")[0] if ":" in opening.factory else "transformers"
     for name in (*opening.modules, made_by if opening.factory else ""):
         if name and name != "__main__":

@@ -157,7 +157,7 @@ class Variants:
 
     @contextmanager
     def quantized(self, chosen: Collection[str]) -> Iterator[nn.Module]:
-        """The form in which the layers named `chosen` are quantized, inside of the context only.
+        """Yield the model with the layers named `chosen` quantized, inside of the context only.
 
         The recipe may leave some of them float. What a layer raises that cannot be quantized is
         raised here.

@@ -76,11 +76,11 @@ class TorchTarget:
         return self._given if isinstance(self._given, str) else type(self._given).__name__
 
     def fingerprint(self) -> str:
-        """A digest of the model's types, settings and tensors, and of our version and PyTorch's."""
+        """Return a digest of the model's types, settings and tensors, our version and PyTorch's."""
         return _fingerprint(self._model.module)
 
     def decisions(self, recipe: Recipe) -> Sequence[Decision]:
-        """What `build(recipe)` would hold, layer by layer; as `octavo.torch.inspect` has it.
+        """Return what `build(recipe)` would hold, layer by layer; as `octavo.torch.inspect` has it.
 
         Raises RecipeError for a rule whose name matches no layer.
         """
@@ -94,11 +94,11 @@ class TorchTarget:
         """Quantized modules compute in Octavo's kernels already."""
 
     def float_model(self) -> Built:
-        """The model in eval mode: itself, or over the same parameters where it is training."""
+        """Return the model in eval mode: itself, or over its parameters where it is training."""
         return self._model.built
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
-        """The quantized model, a copy in eval mode; the float one where no layer is quantized.
+        """Build the quantized model, a copy in eval mode; the float one if no layer is quantized.
 
         Raises OptionError for calibration data, and what `octavo.torch.quantize_dynamic` raises.
         """
@@ -113,7 +113,7 @@ class TorchTarget:
     def opener(
         self, recipe: Recipe | None, calibration: Sequence[Feed] | None = None
     ) -> Iterator[Callable[[], Built]]:
-        """What copies the model (float for None), so that its weights lie elsewhere."""
+        """Yield a function that copies the model of `recipe` (None: float) to other memory."""
         made = self.float_model() if recipe is None else self.build(recipe, calibration)
 
         def opened() -> Built:
@@ -125,7 +125,7 @@ class TorchTarget:
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
     ) -> Report | None:
-        """Writes the quantized model to `out`, for `octavo.torch.load`, and says what is in it.
+        """Write the quantized model to `out`, for `octavo.torch.load`, and report what is in it.
 
         Raises as `build`, and OutputError.
         """
@@ -139,7 +139,7 @@ class TorchTarget:
     def made_up(
         self, shapes: Mapping[str, Sequence[int]], seed: int, give: str | None = None
     ) -> Sequence[Feed]:
-        """Inputs that the model runs on: like the example, of `shapes`, or guessed from its layers.
+        """Make up inputs that the model runs on: like the example, of `shapes`, or guessed.
 
         Names are those of forward's parameters, or "0", "1", ... Raises InputDataError for an
         unknown one, and where the model runs on none; it says what to `give`.
@@ -209,7 +209,7 @@ class _Found:
 
 
 def refuse_static(calibration: Sequence[Feed] | None) -> None:
-    """Raises OptionError for calibration data."""
+    """Raise OptionError where calibration data is given."""
     if calibration is not None:
         raise OptionError(
             "calibration data is for static quantization, which PyTorch models have none of here; "
@@ -256,6 +256,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _bytes(tensor: Tensor) -> Any:
-    """The tensor's memory, row by row."""
+    """Return the tensor's memory, row by row."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return plain.reshape(-1).view(torch.uint8).numpy().data

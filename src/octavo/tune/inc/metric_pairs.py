@@ -14,7 +14,7 @@ NO_CLASS = np.iinfo(np.int64).min  # of scores that hold NaN: no label is equal 
 
 
 def label_array(label: Any, number: int) -> Array:
-    """The labels of a batch as one array; a single label has the shape [1]."""
+    """Return the labels of a batch as one array; a single label has the shape [1]."""
     if label is None:
         raise InputDataError(f"batch {number} has no label, which the metric needs")
     try:
@@ -30,7 +30,7 @@ def squeezed(array: Array) -> Array:
 
 
 def mismatch(number: int, scores: Array, labels: Array, wanted: str) -> InputDataError:
-    """The error for predictions and labels that do not fit."""
+    """Return the error for predictions and labels that do not fit."""
     return InputDataError(
         f"batch {number}: predictions {list(scores.shape)} of {scores.dtype} and labels "
         f"{list(labels.shape)} of {labels.dtype} do not fit; {wanted}"
@@ -38,7 +38,7 @@ def mismatch(number: int, scores: Array, labels: Array, wanted: str) -> InputDat
 
 
 def predicted_classes(scores: Array, axis: int, threshold: float = 0.5) -> Array:
-    """The predicted class of each sample, or of each token or pixel.
+    """Return the predicted class of each sample, or of each token or pixel.
 
     Floating-point scores [B, C], [B, T, C] (`axis` -1), [B, C, H, W] (`axis` 1) give the class with
     the largest score, the first of equal ones; one score a sample, [B] or [B, 1], gives 1 above
@@ -68,7 +68,7 @@ def _flat_end(array: Array) -> Array:
 
 
 def label_classes(label: Any, number: int, scores: Array) -> Array:
-    """The true class of each sample; one-hot rows [B, C] beside scores [B, C] become classes."""
+    """Return each sample's true class; one-hot rows [B, C] beside scores [B, C] become classes."""
     labels = label_array(label, number)
     if labels.ndim != 2 or labels.shape != scores.shape or labels.shape[1] < 2:
         return _flat_end(labels)
@@ -101,7 +101,7 @@ def class_pairs(
 
 
 def refuse_nan_labels(true: Array) -> None:
-    """Raises InputDataError for a NaN among the true classes."""
+    """Raise InputDataError for a NaN among the true classes."""
     if true.dtype.kind == "f" and np.isnan(true).any():
         raise InputDataError(
             f"{int(np.isnan(true).sum())} of {true.size} labels are NaN, and classes are counted"
@@ -111,8 +111,10 @@ def refuse_nan_labels(true: Array) -> None:
 def number_pairs(
     predictions: Sequence[Outputs], labels: Sequence[Any]
 ) -> Iterator[tuple[Array, Array]]:
-    """The first output and the labels of each batch as float64, flat; their shapes are equal but
-    for axes of length 1."""
+    """Yield the first output and the labels of each batch as float64, flat.
+
+    Their shapes are equal but for axes of length 1.
+    """
     for number, (output, label) in enumerate(batches(predictions, labels)):
         target = label_array(label, number)
         if output.dtype.kind not in "fiub" or target.dtype.kind not in "fiub":

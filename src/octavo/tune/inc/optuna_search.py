@@ -107,7 +107,7 @@ def _proposals(
 
 
 def _sharing(context: SearchContext, dimensions: int) -> list[list[LayerChoice]]:
-    """The layers that share a number; see the module."""
+    """Group the layers that share a number of the search; see the module."""
     choices = list(context.space.choices)
     if len(choices) <= dimensions:
         return [[choice] for choice in choices]
@@ -131,7 +131,7 @@ def _assignment(sharing: Sequence[Sequence[LayerChoice]], point: Point) -> Assig
 def _study(
     sampler: Any, tops: Sequence[int], tried: TrialMemory, points: Mapping[Key, Point]
 ) -> tuple[Any, dict[str, Any]]:
-    """A study of all trials so far, made anew: a trial's worth changes with those after it."""
+    """Make a study of all trials so far, anew: a trial's worth changes with those after it."""
     import optuna
 
     numbers = {str(at): optuna.distributions.IntDistribution(0, top) for at, top in enumerate(tops)}
@@ -148,7 +148,7 @@ def _study(
 
 
 def _worths(trials: Sequence[Trial], context: SearchContext) -> list[float | None]:
-    """What each trial is worth, the less the better; None for those that failed."""
+    """Return what each trial is worth, the less the better; None for those that failed."""
     scores = [t.score for t in trials if t.meets and t.score is not None]
     if context.baseline.score is not None:
         scores.append(context.baseline.score)

@@ -62,8 +62,10 @@ def _whole_models(space: Space) -> list[Assignment]:
 
 
 def _units(space: Space, start: Assignment, trials: int) -> list[list[str]]:
-    """The layers that `start` quantizes, each alone; in groups where there are more than half of
-    `trials`."""
+    """List the layers that `start` quantizes, each in a list of its own.
+
+    They are in groups where there are more layers than half of `trials`.
+    """
     held = space.quantized_layers(start)
     names = [c.layer.name for c in space.choices if c.layer.name in held]
     return groups(names, min(len(names), max(2, trials // 2)))

@@ -48,11 +48,11 @@ class LayerKind:
     """Whether an update returns as many keys as the layer says to have after it."""
 
     def returned(self, layer: Any, added: int) -> int:
-        """How many keys an update with `added` new ones returns."""
+        """Say how many keys an update with `added` new ones returns."""
         return int(layer.get_mask_sizes(added)[0])
 
     def place(self, layer: Any, keys: Shape, values: Shape, lasting: bool) -> Place | None:
-        """Where new ones of these shapes go; None where the layer's own update has to run.
+        """Say where keys and values of these shapes go; None if the layer's own update must run.
 
         `lasting`: no others will follow.
         """
@@ -60,7 +60,7 @@ class LayerKind:
 
 
 def _kept(layer: Any) -> int:
-    """How many keys a layer that grows holds."""
+    """Count the keys that a layer which grows holds."""
     if not layer.is_initialized or layer.keys is None:
         return 0
     shape = layer.keys.shape
@@ -147,13 +147,13 @@ def _count(layer: Any, added: int) -> None:
 
 
 def _move_up(both: tuple[Tensor, Tensor]) -> None:
-    """Drops the first of all keys and values."""
+    """Drop the first key and value in memory [B, H, T, D]; the others move up by one."""
     for memory in both:
         memory[:, :, :-1] = memory[:, :, 1:].clone()
 
 
 def _is_plain(held: Any, new: Shape) -> bool:
-    """Whether a static layer's memory is what a program can write to."""
+    """Tell whether a program can write to a static layer's memory."""
     plain = type(held) is Tensor and held.dtype is torch.float32 and held.is_cpu
     return plain and held.dim() == 4 and held.is_contiguous() and fits(held, new)
 
@@ -168,22 +168,22 @@ _KINDS = {
 
 @lru_cache(1)
 def _known() -> dict[type, tuple[LayerKind, Any]]:
-    """By class: its kind, and its update as it was when it was first asked for."""
+    """Return, by cache layer class, its kind, and its update as it was when first asked for."""
     home = sys.modules[HOME]
     return {getattr(home, n): (kind, getattr(home, n).update) for n, kind in _KINDS.items()}
 
 
 def kind_of(cache: Any, layer: Any) -> LayerKind | None:
-    """The kind of a cache's layer, or of the one that its first update makes (None)."""
+    """Return the kind of a cache's layer; for None, of the one that the first update makes."""
     of = cache.layer_class_to_replicate if layer is None else type(layer)
     found = _known().get(of)
     return None if found is None else found[0]
 
 
 def place_of(cache: Any, index: int, keys: Shape, values: Shape, lasting: bool) -> Place | None:
-    """Where new keys and values of these shapes go in a cache's layer, which is made if need be.
+    """Say where keys and values of these shapes go in a cache's layer, made if need be.
 
-    None where the cache's own update has to run.
+    Returns None where the cache's own update has to run.
     """
     home, layers = sys.modules[HOME], cache.layers
     if cache.offloading or type(cache).update is not home.Cache.update or "update" in vars(cache):

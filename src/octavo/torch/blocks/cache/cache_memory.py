@@ -43,7 +43,7 @@ class Room:
         return Room, ()
 
     def has_space(self, layer: Any, total: int) -> bool:
-        """Whether the layer holds what was put there last, and there is space for `total` keys."""
+        """Tell whether the layer holds what was put there last, with space for `total` keys."""
         return (
             self._owner is not None
             and self._owner() is layer
@@ -53,11 +53,11 @@ class Room:
         )
 
     def fits(self, keys: Shape, values: Shape) -> bool:
-        """Whether new ones of these shapes can stand in it, as far as their count allows."""
+        """Tell whether keys and values of these shapes fit here, whatever their count."""
         return self._sides == (_sides(keys), _sides(values))
 
     def keep(self, begin: int, end: int) -> None:
-        """Has the layer hold these of them."""
+        """Make the layer hold the keys and values from `begin` to `end` of this memory."""
         layer = self._owner()
         keys = self.keys.narrow(2, begin, end - begin)
         values = self.values.narrow(2, begin, end - begin)
@@ -68,7 +68,7 @@ class Room:
 
 
 def room_of(layer: Any, kept: int, keys: Shape, values: Shape, lasting: bool) -> Room | None:
-    """Memory for the `kept` keys of a layer and new ones; None where it holds something else.
+    """Return the memory for a layer's `kept` keys and new ones; None if it holds something else.
 
     `keys` and `values` are the shapes of the new ones; `lasting`: no others will follow.
     """
@@ -88,7 +88,7 @@ def room_of(layer: Any, kept: int, keys: Shape, values: Shape, lasting: bool) ->
 
 
 def fits(held: Tensor, new: Shape) -> bool:
-    """Whether both are of one batch, and as many heads as deep."""
+    """Tell whether `held` and `new` agree in batch, number of heads and head size."""
     return _sides(held.shape) == _sides(new)
 
 

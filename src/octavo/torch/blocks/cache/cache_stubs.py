@@ -96,7 +96,7 @@ def _stub_type(kind: type, stub: type) -> type:
 
 
 def stub_of(cache: Any, session: Session) -> Any:
-    """What stands for `cache` in a forward that `session` watches."""
+    """Return the stub that stands for `cache` in a forward that `session` watches."""
     if not is_cache(cache):
         raise UnknownStep(f"an argument is a {type(cache).__name__}")
     home = sys.modules[HOME]

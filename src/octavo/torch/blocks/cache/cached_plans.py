@@ -60,7 +60,7 @@ class CachedPlan:
     # --- what a call is ---
 
     def fits(self, sizes: tuple[int, ...], objects: tuple[Any, ...]) -> Any:
-        """What `run` takes besides, or None where it is for other sizes, or other states."""
+        """Return the `state` for `run`; None if the plan is for other sizes or cache states."""
         cache, usage = objects[0], self._usage
         if any(cache.is_updated.get(i) != value for i, value in usage.flags.items()):
             return None
@@ -88,7 +88,7 @@ class CachedPlan:
         return reads, shapes, counts
 
     def _new_shapes(self, sizes: tuple[int, ...]) -> Any:
-        """Of the keys and the values of each update."""
+        """Return the shapes of the new keys and values of each update."""
         found = self._known.get(sizes)
         if found is None:
             if len(self._known) >= _MANY:
@@ -100,7 +100,7 @@ class CachedPlan:
     # --- running ---
 
     def run(self, tensors: tuple[Tensor, ...], objects: tuple[Any, ...], state: Any) -> Any:
-        """What the block's forward returns; the cache holds the new keys and values."""
+        """Return what the block's forward returns; the new keys and values go into the cache."""
         cache = objects[0]
         reads, shapes, counts = state
         given = (*tensors, *reads)
@@ -121,7 +121,7 @@ class CachedPlan:
         return found
 
     def _places(self, cache: Any, shapes: Any) -> list[Place] | None:
-        """Where each update's keys and values go; None where the cache has to make one itself."""
+        """Say where each update's keys and values go; None if the cache's own update must run."""
         slots = self._usage.slots
         if not slots or any(slot.kind is None for slot in slots):
             return None
@@ -149,7 +149,7 @@ class CachedPlan:
         return made
 
     def flat(self, tensors: tuple[Tensor, ...]) -> list[Any]:
-        """All outputs and what updates are given, in a row, where these return made-up values."""
+        """Return, in a row, all outputs and what updates get; updates return made-up values."""
         count = len(self._parts.inputs)
         given, probes = tensors[:count], tensors[count:]
         new: list[Tensor] = []
@@ -164,7 +164,7 @@ class CachedPlan:
 
 
 def made_up(place: int, k: Tensor, v: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """All keys and values that a cache could return in a trial."""
+    """Make up all keys and values that a cache could return in a trial."""
     draw = torch.Generator().manual_seed(place)
     keys = torch.randn(*k.shape[:2], total, k.shape[3], generator=draw)
     return keys, torch.randn(*v.shape[:2], total, v.shape[3], generator=draw)

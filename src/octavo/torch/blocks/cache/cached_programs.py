@@ -84,7 +84,10 @@ class Split:
         ints: Any,
         update: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
     ) -> Any:
-        """All results; `update` is given the place of an update, and what is new."""
+        """Run both programs, and return all results.
+
+        `update` is called with the place of an update and its new keys and values.
+        """
         made = self._before.run(given, (), ints)
         kept = [update(i, made[2 * i], made[2 * i + 1]) for i in range(self._count // 2)]
         full = tuple(kept[place][which] for place, which in self._kept)
@@ -114,7 +117,7 @@ class Whole:
         part.finish(parts.name, parts.results)
 
     def run(self, given: Sequence[Tensor], memory: Any, ints: Any) -> Any:
-        """All results; `memory` is two tensors for each update, `ints` ends with their starts."""
+        """Return all results; `memory` is two tensors per update, `ints` ends with their starts."""
         return self._part.run(given, memory, ints)
 
 
@@ -123,7 +126,10 @@ def _places(parts: Parts) -> dict[int, int]:
 
 
 def _border(roots: Sequence[Node]) -> list[Node]:
-    """What a program after the cache is given of the one before: no views, nothing twice."""
+    """Return the nodes that the program before the cache passes to the one after it.
+
+    They are no views, and none is there twice.
+    """
     depends: dict[int, bool] = {}
     graph = Graph([], list(roots))
     for node in graph.nodes():

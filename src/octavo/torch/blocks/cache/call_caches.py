@@ -54,14 +54,14 @@ class Usage:
     """What was written there."""
 
     def place_of(self, part: str, index: int, before: int | None = None) -> int | None:
-        """Which update was of a layer, of those `before`; None where there was none."""
+        """Return which of the updates `before` was of a layer; None where none was."""
         for place, slot in enumerate(self.slots[:before]):
             if (slot.part, slot.index) == (part, index):
                 return place
         return None
 
     def grows(self, place: int) -> bool:
-        """Whether an update returned as many keys as its layer says to have after it."""
+        """Tell whether an update returned as many keys as its layer says to have after it."""
         kind = self.slots[place].kind
         if kind is None:
             raise UnknownStep("a cache layer that is asked for its length twice")
@@ -69,34 +69,34 @@ class Usage:
 
 
 def is_cache(value: Any) -> bool:
-    """Whether it is one of transformers' caches."""
+    """Tell whether `value` is one of transformers' caches."""
     home = sys.modules.get(HOME)
     return home is not None and isinstance(value, home.Cache)
 
 
 def has_layers(cache: Any, part: str) -> bool:
-    """Whether a cache is true."""
+    """Tell whether the cache of a part is true."""
     return bool(holder_of(cache, part))
 
 
 def holder_of(cache: Any, part: str) -> Any:
-    """The cache of a part."""
+    """Return the cache named `part` of an encoder-decoder cache; for "", `cache` itself."""
     return getattr(cache, part) if part else cache
 
 
 def layer_of(cache: Any, part: str, index: int) -> Any:
-    """The cache layer; None where it is made by the first update."""
+    """Return the layer `index` of a cache; None where the first update is to make it."""
     layers = holder_of(cache, part).layers
     return layers[index] if index < len(layers) else None
 
 
 def length_of(layer: Any) -> int:
-    """How many keys it says to have."""
+    """Return how many keys a cache layer says to have; 0 for None."""
     return 0 if layer is None else int(layer.get_seq_length())
 
 
 def returned_by(kind: LayerKind | None, layer: Any, added: int) -> int:
-    """How many keys an update with `added` new ones returns."""
+    """Say how many keys an update with `added` new ones returns."""
     if layer is None:
         return added
     return int(layer.get_mask_sizes(added)[0]) if kind is None else kind.returned(layer, added)
@@ -113,7 +113,7 @@ class Session:
     def update(
         self, part: str, k: Tensor, v: Tensor, index: int, args: Any, kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """All keys and values, these included."""
+        """Return all keys and values of a layer with the new `k` and `v`, and note the update."""
         if self.usage.place_of(part, index) is not None:
             raise UnknownStep("a cache layer that is updated twice")
         layer = layer_of(self._cache, part, index)
@@ -132,7 +132,7 @@ class Session:
         return found
 
     def length(self, part: str, index: int) -> Any:
-        """How many keys are kept."""
+        """Return how many keys a layer keeps, and note that it was asked for."""
         place = self.usage.place_of(part, index)
         if place is not None and self.usage.grows(place):
             return self.usage.totals[place]
@@ -143,23 +143,23 @@ class Session:
         return found if place is None else found + self._added[place]
 
     def read(self, part: str, index: int, key: str) -> Tensor:
-        """Keys or values as they are kept."""
+        """Return the kept keys or values (`key`) of a layer, and note that they were read."""
         found: Tensor = getattr(layer_of(self._cache, part, index), key)
         self.usage.reads.append((part, index, key))
         return found
 
     def has_layers(self, part: str) -> bool:
-        """Whether a cache has any."""
+        """Tell whether the cache of a part has any layers, and note the answer."""
         return self.usage.filled.setdefault(part, has_layers(self._cache, part))
 
     def flag(self, index: int) -> Any:
-        """Whether the cross attention of a layer has its keys."""
+        """Tell whether the cross attention of a layer has its keys, and note the answer."""
         if index in self.usage.written:
             return self.usage.written[index]
         return self.usage.flags.setdefault(index, self._cache.is_updated.get(index))
 
     def set_flag(self, index: int, value: Any) -> None:
-        """Says so."""
+        """Note `value` as whether the cross attention of a layer has its keys."""
         self.usage.written[index] = value
 
 
@@ -184,7 +184,7 @@ class GivenSession(Session):
     def update(
         self, part: str, k: Tensor, v: Tensor, index: int, args: Any, kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """What is given for it."""
+        """Return all keys and values, from what was given for this update."""
         place = len(self.new) // 2
         self._expect(place < len(self.known.slots))
         slot = self.known.slots[place]
@@ -193,7 +193,7 @@ class GivenSession(Session):
         return self._all_of(place, k, v)
 
     def length(self, part: str, index: int) -> Any:
-        """What is given for it."""
+        """Return how many keys are kept, from what was given for this layer."""
         place = self.known.place_of(part, index, len(self.new) // 2)
         if place is not None and self.known.grows(place):
             return self._totals[place]
@@ -202,17 +202,17 @@ class GivenSession(Session):
         return found if place is None else found + self.new[2 * place].shape[-2]
 
     def read(self, part: str, index: int, key: str) -> Tensor:
-        """What is given for it."""
+        """Return kept keys or values (`key`), from what was given for this layer."""
         self._expect((part, index, key) in self.known.reads)
         return self._reads[self.known.reads.index((part, index, key))]
 
     def has_layers(self, part: str) -> bool:
-        """As it was."""
+        """Tell whether the cache of a part had any layers when it was watched."""
         self._expect(part in self.known.filled)
         return self.known.filled[part]
 
     def flag(self, index: int) -> Any:
-        """As it was, or was written since."""
+        """Return a layer's cross attention flag as it was, or was written since."""
         if index in self.usage.written:
             return self.usage.written[index]
         self._expect(index in self.known.flags)

@@ -76,7 +76,7 @@ def _to(r: Reading, value: Any, x: Node, *args: Any, **kwargs: Any) -> Node:
 
 
 def short_name(dtype: torch.dtype) -> str:
-    """Of a dtype, without `torch.`."""
+    """Return the name of a dtype without `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -111,7 +111,7 @@ def _softplus(r: Reading, value: Any, x: Node, beta: float = 1, threshold: float
 
 
 def binary(r: Reading, name: str, a: Any, b: Any, value: Any) -> Node:
-    """One of the steps `binary`, of nodes and numbers."""
+    """Make a node `binary` of nodes and numbers."""
     if isinstance(a, (int, float)) and isinstance(b, Node):
         if name in ("add", "mul", "max", "min", "and", "or", "eq", "ne"):
             a, b = b, a

@@ -122,7 +122,7 @@ def attention(
     causal: bool,
     shape: tuple[Any, ...],
 ) -> Node:
-    """The step, of [B, H, S, D], [B, Hkv, T, D] and [B, Hkv, T, E]."""
+    """Make the attention node of q [B, H, S, D], k [B, Hkv, T, D] and v [B, Hkv, T, E]."""
     if not isinstance(scale, (int, float)):
         raise UnknownStep("attention whose scale depends on sizes")
     return r.make("attention", (q, k, v, bias, mask), shape, scale=float(scale), causal=causal)
@@ -162,7 +162,7 @@ def _quantized_linear(
     activation: str,
     format: str = WeightFormat.INT8.value,  # noqa: A002  # as the operator calls it
 ) -> Node:
-    """A quantized linear layer: by the name of its module."""
+    """Read a quantized linear layer; the node holds the name of the layer's module."""
     name = packed.args[0] if packed.op == "constant" else None
     if not isinstance(name, str) or x.dtype != torch.float32:
         raise UnknownStep("a quantized layer whose weight is computed")

@@ -14,7 +14,7 @@ from octavo.torch.blocks.trace.reading import Reading, reads
 
 
 def axis_of(x: Node, axis: int) -> int:
-    """The axis, counted from the first."""
+    """Return an axis of `x`, which may be negative, counted from the first."""
     return axis + len(x.shape) if axis < 0 else axis
 
 
@@ -29,7 +29,7 @@ def _reshape(r: Reading, value: Any, x: Node, *args: Any, **kwargs: Any) -> Node
 
 
 def reshaped(r: Reading, x: Node, shape: tuple[Any, ...]) -> Node:
-    """A view of another shape; of one that is reshaped already, of what that was."""
+    """Read a reshape; a reshape of a reshape becomes one of the original."""
     while x.op == "reshape":
         x = x.args[0]
     return x if shape == x.shape else r.make("reshape", (x,), shape, x.dtype)
@@ -50,7 +50,7 @@ def _permute(r: Reading, value: Any, x: Node, *axes: Any) -> Node:
 
 
 def permuted(r: Reading, x: Node, order: list[int]) -> Node:
-    """A view with axes in another order; two of them are one."""
+    """Read a permutation of axes; a permutation of a permutation becomes one of the original."""
     if x.op == "permute":
         order = [x.args[1][a] for a in order]
         x = x.args[0]
@@ -113,12 +113,12 @@ def _slice(
 
 
 def stop_is_end(stop: Any) -> bool:
-    """Whether a slice goes to the end."""
+    """Tell whether a slice with this stop goes to the end."""
     return stop is None or (isinstance(stop, int) and stop >= 2**62)
 
 
 def part(r: Reading, x: Node, axis: int, start: Any, length: Any) -> Node:
-    """`length` places of an axis, from `start`."""
+    """Make the slice of an axis of `x` that has `length` elements from `start` on."""
     shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
     if length == x.shape[axis]:
         return x
@@ -197,7 +197,7 @@ def _stack(r: Reading, value: Any, parts: tuple[Node, ...], axis: int = 0) -> No
 
 
 def _repeated_axis(r: Reading, x: Node, axis: int, count: Any, inner: bool) -> Node:
-    """An axis that is repeated as a whole, or (`inner`) each place of it."""
+    """Repeat an axis of `x` `count` times as a whole or, with `inner`, element by element."""
     if count == 1:
         return x
     at = axis + inner

@@ -19,7 +19,7 @@ EMITTERS: dict[str, Emitter] = {}
 
 
 def emits(*ops: str) -> Callable[[Emitter], Emitter]:
-    """Registers what makes steps of nodes of these ops."""
+    """Register the decorated function as what makes steps of nodes with these ops."""
 
     def register(emitter: Emitter) -> Emitter:
         EMITTERS.update(dict.fromkeys(ops, emitter))
@@ -38,7 +38,7 @@ class Emission:
         self._kept: list[Node] = []
 
     def input(self, node: Node) -> None:
-        """The next tensor that a call gives is `node`; symbols among its sizes are known then."""
+        """Make `node` the program's next input tensor; symbols among its sizes become known."""
         dtype = DTYPES.get(node.dtype)
         if dtype is None:
             raise UnknownStep(f"an input of {str(node.dtype).removeprefix('torch.')}")
@@ -49,7 +49,7 @@ class Emission:
                 self._sizes[size] = self.program.size(value, axis)
 
     def number(self, size: Any) -> bool:
-        """The next number that a call gives is `size`, where that is a symbol; whether it is."""
+        """Make `size` the program's next input number; return False, without that, for an int."""
         if isinstance(size, int):
             return False
         given = self.program.input_int()
@@ -58,12 +58,12 @@ class Emission:
         return True
 
     def give(self, node: Node, value: Any) -> None:
-        """Says which value `node` is."""
+        """Set the program's value of `node`."""
         self._values[id(node)] = value
         self._kept.append(node)
 
     def value(self, node: Node) -> Any:
-        """The value of a node, whose steps are added where they are not yet."""
+        """Return the program's value of a node; its steps are added where they are missing."""
         if id(node) not in self._values:
             stack = [node]
             while stack:
@@ -78,7 +78,7 @@ class Emission:
         return self._values[id(node)]
 
     def size(self, size: Any) -> Any:
-        """The program's Size of an expression, an int of an int."""
+        """Return the program's Size of an expression; an int stays an int."""
         if isinstance(size, int):
             return size
         if size.is_Integer:
@@ -88,7 +88,7 @@ class Emission:
         return self._sizes[size]
 
     def sizes(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """Each of them."""
+        """Return the program's Size of each size in a shape; ints stay ints."""
         return tuple(self.size(s) for s in shape)
 
     def _computed(self, size: Any) -> Any:
@@ -115,7 +115,7 @@ class Emission:
         return made
 
     def operand(self, value: Any, beside: torch.dtype) -> Any:
-        """Of an argument that may be a number, or a size beside integers."""
+        """Return the value of an argument: a node, a number or, beside integers, a size."""
         if isinstance(value, Node):
             return self.value(value)
         if beside is torch.int64:
@@ -123,11 +123,11 @@ class Emission:
         return self.program.scalar(float(value))
 
     def optional(self, node: Node | None) -> Any:
-        """None for None."""
+        """Return the value of a node; None for None."""
         return None if node is None else self.value(node)
 
     def vector(self, node: Node | None) -> Any:
-        """A constant as a vector."""
+        """Return the value of a norm's weight or bias. Raises UnknownStep if it is no constant."""
         if node is not None and node.op != "constant":
             raise UnknownStep("a norm whose weight is computed")
         return self.optional(node)
@@ -146,7 +146,7 @@ class Weights:
         """Those that programs refer to: who keeps a program keeps these."""
 
     def constant(self, node: Node) -> Tensor:
-        """A constant in memory as programs read it."""
+        """Return a constant's memory as programs read it: contiguous float32."""
         found = self._constant(node)
         if found.dtype is not torch.float32:
             raise UnknownStep(f"a constant of {str(found.dtype).removeprefix('torch.')}")

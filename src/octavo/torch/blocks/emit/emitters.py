@@ -146,7 +146,7 @@ def _attention(e: Emission, node: Node) -> Any:
 
 
 def _four(e: Emission, node: Node | None) -> Any:
-    """A bias or a mask with four axes."""
+    """Return the value of a bias or mask with leading axes of 1 added, to make four axes."""
     if node is None:
         return None
     value = e.value(node)

@@ -21,14 +21,14 @@ ABSORBS = -1e9
 
 
 def fuse_attentions(graph: Graph) -> None:
-    """All of them, in place."""
+    """Fuse all attentions in the graph, in place."""
     graph.rewrite(spelled_attention)
     graph.rewrite(grouped_heads)
     graph.rewrite(plain_reshape)
 
 
 def spelled_attention(node: Node, uses: dict[int, int]) -> Node | None:
-    """matmul(softmax(scores), v) with scores of matmul(q, k^T); batch and heads may be one axis."""
+    """Fuse matmul(softmax(scores), v) over matmul(q, k^T); batch and heads may be one axis."""
     if not is_op(node, "matmul"):
         return None
     weights, v = node.args
@@ -57,7 +57,7 @@ def spelled_attention(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def plain_reshape(node: Node, uses: dict[int, int]) -> Node | None:
-    """A reshaped value that is reshaped again: once, or not at all where that undoes it."""
+    """Merge a reshape of a reshape into one; where the second undoes the first, drop both."""
     if not is_op(node, "reshape") or not is_op(node.args[0], "reshape"):
         return None
     base: Node = node.args[0].args[0]
@@ -65,7 +65,7 @@ def plain_reshape(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def _unscaled(value: Node, uses: dict[int, int]) -> tuple[Node, float]:
-    """What is multiplied by a number here, and the number."""
+    """Return `value` without factors that are numbers, and the product of these factors."""
     scale = 1.0
     while isinstance(pair := binary_of(value, "mul") or binary_of(value, "div"), tuple):
         if not isinstance(pair[1], float) or uses.get(id(value)) != 1:
@@ -76,13 +76,13 @@ def _unscaled(value: Node, uses: dict[int, int]) -> tuple[Node, float]:
 
 
 def _has_heads(value: Node, heads: tuple[Any, ...]) -> bool:
-    """Whether it has four axes, or three of which the first is batch and heads."""
+    """Tell whether `value` has four axes, or three of which the first is batch and heads."""
     rank = len(value.shape)
     return rank == 4 or (rank == 3 and value.shape[0] == heads[0] * heads[1])
 
 
 def _with_heads(value: Node, heads: tuple[Any, ...]) -> Node:
-    """[B, H, S, D] of [B * H, S, D]; of a reshaped one, what that was where it is that."""
+    """Reshape [B * H, S, D] to [B, H, S, D]; a reshape of such a node becomes that node."""
     if len(value.shape) == 4:
         return value
     shape = (*heads, *value.shape[1:])
@@ -91,7 +91,7 @@ def _with_heads(value: Node, heads: tuple[Any, ...]) -> Node:
 
 
 def transposed_rows(keys: Node) -> Node:
-    """The second matrix of a product as rows: of a transposed view, what that was."""
+    """Transpose the last two axes of `keys`; a transposed view becomes the original again."""
     if keys.op == "permute":
         axes = (*keys.args[1][:-2], keys.args[1][-1], keys.args[1][-2])
         if axes == tuple(range(len(axes))):
@@ -180,7 +180,7 @@ class _Scores:
         return scores
 
     def added(self, shape: tuple[Any, ...]) -> tuple[Node | None, Node | None]:
-        """Bias and mask of scores of this shape [B, H, S, T]."""
+        """Return bias and mask of scores of this shape [B, H, S, T]."""
         bias, mask = self.bias, self.mask
         if bias is not None and len(bias.shape) == 3 and bias.shape[0] == shape[0] * shape[1]:
             bias = Node("reshape", (bias,), shape)
@@ -193,7 +193,7 @@ class _Scores:
         return bias, mask
 
     def _leads_to_product(self, value: Any) -> bool:
-        """Whether scores come of it, through what is read here."""
+        """Tell whether `value` comes from a matrix product, through steps that are read here."""
         for _ in range(8):
             if not isinstance(value, Node):
                 return False
@@ -216,14 +216,14 @@ class _Scores:
 
 
 def _wider(a: Node, b: Node) -> tuple[Any, ...]:
-    """The shape of two that are added."""
+    """Return the broadcast shape of the sum of two nodes."""
     rank = max(len(a.shape), len(b.shape))
     one, other = ((1,) * (rank - len(n.shape)) + n.shape for n in (a, b))
     return tuple(y if x == 1 else x for x, y in zip(one, other, strict=True))
 
 
 def grouped_heads(node: Node, uses: dict[int, int]) -> Node | None:
-    """Attention over keys and values whose heads were repeated: over those that there are."""
+    """Drop repeated heads of keys and values: attention runs over the heads that there are."""
     if not is_op(node, "attention"):
         return None
     q, k, v, bias, mask = node.args
@@ -234,7 +234,7 @@ def grouped_heads(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def _repeated(heads: Node) -> Node | None:
-    """What stands before unsqueeze, expand and reshape of [B, Hkv, T, D]."""
+    """Return the [B, Hkv, T, D] behind unsqueeze, expand and reshape to more heads, or None."""
     if not is_op(heads, "reshape") or not is_op(heads.args[0], "expand"):
         return None
     wide = heads.args[0]

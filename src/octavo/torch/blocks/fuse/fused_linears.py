@@ -15,7 +15,7 @@ ACTIVATIONS = frozenset("relu gelu gelu_tanh silu tanh sigmoid".split())
 
 
 def fuse_linears(graph: Graph) -> None:
-    """All of them, in place."""
+    """Fuse linear layers with what comes before and after them, in place."""
     for rule in (activated_linear, gated_linear, added_linear):
         graph.rewrite(rule)
     join_linears(graph)
@@ -24,7 +24,7 @@ def fuse_linears(graph: Graph) -> None:
 
 
 def activated_linear(node: Node, uses: dict[int, int]) -> Node | None:
-    """act(linear(x))."""
+    """Fuse act(linear(x))."""
     if not is_op(node, "unary") or node.args[0] not in ACTIVATIONS:
         return None
     linear = node.args[1]
@@ -35,12 +35,12 @@ def activated_linear(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def _plain(value: Any, uses: dict[int, int]) -> bool:
-    """Whether it is a linear layer that nothing else reads, and has no residual yet."""
+    """Tell whether `value` is a linear layer that is read once and has no residual yet."""
     return is_op(value, "linear") and value.args[1] is None and uses.get(id(value)) == 1
 
 
 def gated_linear(node: Node, uses: dict[int, int]) -> Node | None:
-    """act(first(x)) * second(x)."""
+    """Fuse act(first(x)) * second(x)."""
     for first, second in either_way(binary_of(node, "mul")):
         if not _plain(first, uses) or not _plain(second, uses) or first is second:
             continue
@@ -55,7 +55,7 @@ def gated_linear(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def added_linear(node: Node, uses: dict[int, int]) -> Node | None:
-    """linear(x) + residual."""
+    """Fuse linear(x) + residual."""
     for linear, other in either_way(binary_of(node, "add")):
         if not _plain(linear, uses) or not isinstance(other, Node):
             continue
@@ -66,7 +66,7 @@ def added_linear(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def join_linears(graph: Graph) -> None:
-    """Linear layers over one input, which is quantized once for all of them."""
+    """Join linear layers over one input, which is then quantized once for all of them."""
     sets: dict[tuple[int, Any], list[Node]] = {}
     for node in graph.nodes():
         if node.op == "linear" and node.args[1] is None:
@@ -85,9 +85,9 @@ def join_linears(graph: Graph) -> None:
 
 
 def normed_linears(graph: Graph) -> None:
-    """Layers over what a norm makes take the norm in: its rows are quantized where they are made.
+    """Fuse a norm into the layers that read it: its rows are quantized where they are made.
 
-    The norm's own result is one of theirs where something else reads it.
+    The norm's own result is one of the layers' results where something else reads it.
     """
     readers: dict[int, list[Node]] = {}
     for node in graph.nodes():

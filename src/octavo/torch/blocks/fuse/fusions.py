@@ -23,7 +23,7 @@ from octavo.torch.blocks.nodes import (
 
 
 def fuse(graph: Graph) -> None:
-    """All of them, in place, those that others build on first."""
+    """Apply all fusions to the graph, in place, those that others build on first."""
     for rule in (spelled_gelu, rms_norm, weighted_norm, rotary, partial_rotary):
         graph.rewrite(rule)
     fuse_attentions(graph)
@@ -32,7 +32,7 @@ def fuse(graph: Graph) -> None:
 
 
 def spelled_gelu(node: Node, uses: dict[int, int]) -> Node | None:
-    """x (1 + erf(x / sqrt(2))) / 2, and the same with tanh."""
+    """Fuse x (1 + erf(x / sqrt(2))) / 2, and the same with tanh."""
     pair = binary_of(node, "mul")
     if pair is None:
         return None
@@ -51,7 +51,7 @@ def spelled_gelu(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def _factors(value: Any) -> list[Any]:
-    """What is multiplied to `value`: nodes and numbers."""
+    """Return the factors whose product is `value`: nodes and numbers."""
     if isinstance(value, (int, float)):
         return [float(value)]
     pair = binary_of(value, "mul")
@@ -64,7 +64,7 @@ def _factors(value: Any) -> list[Any]:
 
 
 def _gelu_curve(x: Node, curve: Node) -> str:
-    """Which gelu `curve` is one of, 1 + erf or 1 + tanh."""
+    """Return the gelu whose `curve` of x, 1 + erf or 1 + tanh, is given; "" for none."""
     pair = binary_of(curve, "add")
     if pair is None or pair[1] != 1.0:
         return ""
@@ -104,7 +104,7 @@ def _is_cube(value: Any, x: Node) -> bool:
 
 
 def _is_power(value: Any, x: Node, exponent: int) -> bool:
-    """Whether it is 0.044715 x^exponent."""
+    """Tell whether `value` is 0.044715 x^exponent."""
     total, numbers = 0.0, 1.0
     for factor in _factors(value):
         if isinstance(factor, float):
@@ -122,7 +122,7 @@ def _is_power(value: Any, x: Node, exponent: int) -> bool:
 
 
 def rms_norm(node: Node, uses: dict[int, int]) -> Node | None:
-    """x * rsqrt(mean(x^2) + eps), and x / sqrt(the same)."""
+    """Fuse x * rsqrt(mean(x^2) + eps), and x / sqrt(the same)."""
     candidates: list[tuple[Any, Any]] = []
     for x, root in either_way(binary_of(node, "mul")):
         candidates.append((x, unary_of(root, "rsqrt") or _power_of(root, -0.5)))
@@ -152,7 +152,7 @@ def _square_of(value: Any) -> Any:
 
 
 def weighted_norm(node: Node, uses: dict[int, int]) -> Node | None:
-    """A norm without weight times a constant of the last axis, or plus one."""
+    """Fuse a constant over the last axis into a norm, as the weight or bias that it lacks."""
     for normed, weight in either_way(binary_of(node, "mul")):
         if _takes(normed, weight, uses) and normed.args[1] is None and normed.args[2] is None:
             args = (normed.args[0], weight, None)
@@ -179,7 +179,7 @@ def _takes(normed: Any, constant: Any, uses: dict[int, int]) -> bool:
 
 
 def rotary(node: Node, uses: dict[int, int]) -> Node | None:
-    """x cos + rotate_half(x) sin."""
+    """Fuse x cos + rotate_half(x) sin."""
     pair = binary_of(node, "add")
     for first, second in either_way(pair):
         for x, cos in either_way(binary_of(first, "mul")):
@@ -195,7 +195,7 @@ def rotary(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def _rotary_of(x: Node, cos: Node, sin: Node, pairs: bool) -> Node | None:
-    """The step, of x [B, H, S, D] or [B, S, H, D]: whichever has an axis that the tables follow."""
+    """Make the rotary node of x [B, H, S, D] or [B, S, H, D], whose axis S the tables follow."""
     how = {"pairs": pairs}
     if all(_follows(table.shape, x.shape, 2) for table in (cos, sin)):
         return Node("rotary", (x, cos, sin), x.shape, attributes=how)
@@ -206,7 +206,7 @@ def _rotary_of(x: Node, cos: Node, sin: Node, pairs: bool) -> Node | None:
 
 
 def _follows(table: tuple[Any, ...], x: tuple[Any, ...], axis: int) -> bool:
-    """Whether a table is as long as that axis of x, and the same for all of the other one."""
+    """Tell whether a table is as long as `axis` of x, and 1 in the other of axes 1 and 2."""
     if len(table) > 4:
         return False
     table = (1,) * (4 - len(table)) + table
@@ -214,7 +214,7 @@ def _follows(table: tuple[Any, ...], x: tuple[Any, ...], axis: int) -> bool:
 
 
 def _rows_last(node: Node) -> Node:
-    """[B, H, S, D] of [B, S, H, D], and the other way round."""
+    """Permute [B, S, H, D] to [B, H, S, D], and the other way round."""
     for _ in range(4 - len(node.shape)):
         node = Node("unsqueeze", (node, 0), (1, *node.shape))
     order = (0, 2, 1, 3)
@@ -222,7 +222,7 @@ def _rows_last(node: Node) -> Node:
 
 
 def _pairs_turned(value: Node, x: Node) -> bool:
-    """Whether it is (-x[1], x[0], -x[3], x[2], ...) of the pairs of x."""
+    """Tell whether `value` is (-x[1], x[0], -x[3], x[2], ...) of the pairs of x."""
     if not is_op(value, "reshape") or value.shape != x.shape or not is_op(value.args[0], "cat"):
         return False
     parts, axis = value.args[0].args
@@ -237,7 +237,7 @@ def _pairs_turned(value: Node, x: Node) -> bool:
 
 
 def _is_turned(value: Node, x: Node) -> bool:
-    """Whether it is cat(-x2, x1) of the halves of x."""
+    """Tell whether `value` is cat(-x2, x1) of the halves of x."""
     width, last = x.shape[-1], len(x.shape) - 1
     if not is_op(value, "cat") or value.args[1] != last or len(value.args[0]) != 2:
         return False
@@ -253,7 +253,7 @@ def _is_turned(value: Node, x: Node) -> bool:
 
 
 def partial_rotary(node: Node, uses: dict[int, int]) -> Node | None:
-    """The first places of each head turned, the rest as it is."""
+    """Fuse a rotation of the first elements of each head, the rest of which is unchanged."""
     if not is_op(node, "cat") or len(node.args[0]) != 2:
         return None
     turned, rest = node.args[0]

@@ -15,13 +15,13 @@ from octavo.torch.blocks.nodes import Graph, Node, is_op
 
 
 def fuse_gathered(graph: Graph) -> None:
-    """All of them, in place."""
+    """Fuse all gathers from matrix products in the graph, in place."""
     graph.rewrite(gathered_product)
     graph.rewrite(turned)
 
 
 def gathered_product(node: Node, uses: dict[int, int]) -> Node | None:
-    """gather(matmul(a, b), -1, index), where nothing else reads the product."""
+    """Fuse gather(matmul(a, b), -1, index), where nothing else reads the product."""
     if not is_op(node, "gather") or node.args[1] != len(node.shape) - 1:
         return None
     product, _, index = node.args
@@ -43,12 +43,12 @@ def gathered_product(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def _fits(shape: Sequence[Any], lead: Sequence[Any]) -> bool:
-    """Whether axes before the last two are those, or 1."""
+    """Tell whether the axes of `shape` before the last two are those of `lead`, or 1."""
     return all(size in (1, wanted) for size, wanted in zip(shape[:-2], lead, strict=True))
 
 
 def _with_heads(a: Node, table: Node, index: Node) -> tuple[Node, Node, Node] | None:
-    """The same with batch and heads as two axes, where a reshape had made them one."""
+    """Return the nodes with batch and heads as two axes; None where no reshape had merged them."""
     if len(a.shape) != 3 or not is_op(a, "reshape") or len(a.args[0].shape) != 4:
         return None
     if index.shape[0] != 1 or not is_op(table, "reshape"):
@@ -67,7 +67,7 @@ def _with_heads(a: Node, table: Node, index: Node) -> tuple[Node, Node, Node] | 
 
 
 def turned(node: Node, uses: dict[int, int]) -> Node | None:
-    """Its last two axes in the other order: written so."""
+    """Fuse a node `gathered` with a transposition of its last two axes: written so."""
     if not is_op(node, "permute"):
         return None
     inner, order = node.args
@@ -87,7 +87,7 @@ def turned(node: Node, uses: dict[int, int]) -> Node | None:
 
 
 def span_linears(graph: Graph) -> None:
-    """Linear layers that make nothing but tables compute what the indices name."""
+    """Make linear layers that yield nothing but tables compute only what the indices name."""
     nodes = graph.nodes()
     readers: dict[int, list[Node]] = {}
     for node in nodes:
@@ -119,7 +119,10 @@ def _span(node: Node, indices: list[Node]) -> None:
 def _indices(
     node: Node, axis: int, rows: int, readers: dict[int, list[Node]], outputs: set[int]
 ) -> list[Node]:
-    """Those of all products whose table comes of `node`, the axis `axis` its rows; none if more."""
+    """Return the indices into tables that are views of `node`, with its axis `axis` as rows.
+
+    None are returned where `node` is read otherwise too.
+    """
     found: list[Node] = []
     stack = [(node, axis)]
     while stack:
@@ -141,7 +144,7 @@ def _indices(
 
 
 def _axis_behind(view: Node, value: Node, axis: int, rows: int) -> int | None:
-    """Where the axis of a value is in a view of it."""
+    """Return the axis of `view` that is `axis` of `value`; None where there is none."""
     if view.op == "item":
         return axis
     if view.op == "permute":

@@ -79,7 +79,7 @@ _descriptions: dict[str, Description] = {}
 
 
 def describe(layer: nn.Module, compiled: Compiled, name: str) -> Description:
-    """What `compiled` says of the block `layer`; known to the operator from now on."""
+    """Describe the block `layer` as `compiled`, and make that known to the operator."""
     found = Description(compiled, name)
     nodes = Graph([], compiled.graph.outputs).nodes()
     for node in nodes:
@@ -109,7 +109,10 @@ def _add_linear(to: Description, name: str, module: Any) -> None:
 
 
 def _hash(of: Description, nodes: Sequence[Node]) -> str:
-    """The same in every process for blocks that compute the same of weights of the same names."""
+    """Return a hash of what a block computes and of the names of its weights.
+
+    It is the same in every process.
+    """
     places = {id(node): i for i, node in enumerate(nodes)}
 
     def text(value: Any) -> str:

@@ -32,7 +32,7 @@ class Compiled:
 
 
 def names_of(block: nn.Module) -> Mapping[int, str]:
-    """The names of a block's parameters and buffers, by identity."""
+    """Return the names of a block's parameters and buffers, by identity."""
     found: dict[int, str] = {}
     for name, module in block.named_modules():
         for key, tensor in (*module._parameters.items(), *module._buffers.items()):
@@ -47,7 +47,7 @@ def compile_call(
     tensors: Sequence[Tensor],
     attention: AttentionType = AttentionType.FLOAT32,
 ) -> Compiled:
-    """What `run(*tensors)` does. Raises UnknownStep where programs cannot do that."""
+    """Compile what `run(*tensors)` does. Raises UnknownStep where programs cannot do that."""
     traced = trace(run, tensors)
     graph, outputs = Reading(traced, names_of(block)).graph()
     places = {id(n): i for i, n in enumerate(graph.outputs)}

@@ -36,7 +36,7 @@ _answer = _Answer()
 
 
 def run(layer: Any, kind: Any, plans: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the block's forward returns; `plans(layer, kind)` makes its `Block`."""
+    """Return what the block's forward returns; `plans(layer, kind)` makes its `Block`."""
     tensors: list[Tensor] = []
     form = _form((args, kwargs), tensors)  # noqa: F841  # `_find` reads it
     comptime(_find)
@@ -55,7 +55,7 @@ def run(layer: Any, kind: Any, plans: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _form(value: Any, tensors: list[Tensor]) -> Any:
-    """Tuples and constants that say all of a call but its tensors, which go to `tensors`."""
+    """Describe a call by tuples and constants, except its tensors, which go to `tensors`."""
     if isinstance(value, Tensor):
         tensors.append(value)
         return ("tensor",)
@@ -70,7 +70,7 @@ def _form(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _filled(form: Any, tensors: Any) -> Any:
-    """The value of a form, with the next of `tensors` for each in it."""
+    """Return the value that a form describes; its tensors are the next ones of `tensors`."""
     word, *rest = form
     if word == "tensor":
         return next(tensors)
@@ -85,7 +85,7 @@ def _filled(form: Any, tensors: Any) -> Any:
 
 
 def _tensor(layer: Any, name: str) -> Tensor:
-    """A parameter or buffer of a block."""
+    """Return a block's parameter or buffer by its dotted name."""
     found: Any = layer
     for part in name.split("."):
         found = getattr(found, part)
@@ -98,7 +98,7 @@ def _found() -> Any:
 
 
 def _find(context: Any) -> None:
-    """Leaves in `_answer` what `run`, whose locals these are, does with the call."""
+    """Leave in `_answer` what `run`, whose locals `context` has, does with the call."""
     _answer.found = None
     try:
         layer, kind, plans, form, tensors = (
@@ -120,8 +120,10 @@ def _find(context: Any) -> None:
 
 
 def _operator(layer: nn.Module, kind: Any, plans: Any, form: Any, fakes: list[Any]) -> Any:
-    """Arguments of the operator for a call, and what is returned: for each value whether it is made
-    by the operator, an argument, or a constant, and which."""
+    """Return the operator's arguments for a call, and where each value that it returns is from.
+
+    A value is made by the operator, an argument, or a constant, with which one it is.
+    """
     if getattr(torch.compiler, "is_exporting", bool)():
         raise UnknownStep("it is exported")
     with tracing(None):  # what runs here is no part of what dynamo traces
@@ -144,7 +146,10 @@ def _operator(layer: nn.Module, kind: Any, plans: Any, form: Any, fakes: list[An
 
 
 def _example(fake: Any) -> Tensor:
-    """A tensor of the sizes that the fake one stands for."""
+    """Return a real tensor with the sizes and dtype of a fake one.
+
+    Raises UnknownStep where none can stand for it.
+    """
     if type(fake) is not FakeTensor or fake.device.type != "cpu" or fake.layout != torch.strided:
         raise UnknownStep("an argument is no plain tensor in the processor's memory")
     if fake.requires_grad and torch.is_grad_enabled():

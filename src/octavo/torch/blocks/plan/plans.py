@@ -79,7 +79,7 @@ Structure = Callable[[Sequence[Any]], Any]
 
 
 def structure_of(spec: Any) -> Structure:
-    """From outputs in a row to how a forward returns them."""
+    """Return a function from a list of outputs to what a forward returns."""
     if spec.is_leaf():
         return lambda values: values[0]
     if spec.type is tuple and all(child.is_leaf() for child in spec.children()):
@@ -108,17 +108,17 @@ class Outputs:
         return 0, self.nodes.index(value)
 
     def flat(self, made: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
-        """In a row, as pytrees have them."""
+        """Return the leaves of a forward's outputs, in the order of pytrees."""
         held = (made, tensors)
         return [place if kind == 2 else held[kind][place] for kind, place in self.places]
 
     def returned(self, made: Sequence[Any], tensors: Sequence[Any]) -> Any:
-        """As a forward returns them."""
+        """Return the outputs as the forward returns them."""
         return made[0] if self._one else self._structure(self.flat(made, tensors))
 
 
 def used_inputs(inputs: Sequence[Node], roots: Sequence[Node]) -> list[Node]:
-    """The inputs that a program has to be given: what is read, and what tells a size."""
+    """Return the inputs that a program needs: those that it reads, and those that tell a size."""
     reached = {id(node) for node in Graph([], list(roots)).nodes()}
     used = [node for node in inputs if id(node) in reached]
     known = {size for node in used for size in node.shape}
@@ -162,19 +162,19 @@ class Plan:
         return self._outputs.places
 
     def fits(self, sizes: tuple[int, ...], objects: tuple[Any, ...]) -> Any:
-        """What `run` takes besides, or None where it is for inputs of other sizes."""
+        """Return the `state` for `run`; None where the plan is for inputs of other sizes."""
         return () if self._sizes.fit(sizes) else None
 
     def run(self, tensors: tuple[Tensor, ...], objects: tuple[Any, ...], state: Any) -> Any:
-        """What the block's forward returns."""
+        """Return what the block's forward returns."""
         return self._outputs.returned(self.made(tensors), tensors)
 
     def flat(self, tensors: tuple[Tensor, ...]) -> list[Any]:
-        """The same in a row, as pytrees have it."""
+        """Return the leaves of what the block's forward returns, in the order of pytrees."""
         return self._outputs.flat(self.made(tensors), tensors)
 
     def made(self, tensors: tuple[Tensor, ...]) -> Sequence[Tensor]:
-        """What the program makes, in order."""
+        """Run the program on the call's tensors and return its results in order."""
         given = tensors if self._all else tuple(tensors[i] for i in self._used)
         made: Sequence[Tensor] = self._run(given, (), self._threads())
         return made

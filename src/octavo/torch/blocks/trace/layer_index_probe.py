@@ -66,12 +66,12 @@ for _name in "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift".s
 
 
 def plain(value: Any) -> Any:
-    """The number that a place stands for."""
+    """Return the number behind a Place without noting its use; other values as they are."""
     return value._value if isinstance(value, Place) else value
 
 
 def places_of(block: nn.Module) -> dict[str, int]:
-    """All of a block's, by dotted name."""
+    """Return all layer indices (`PLACES`) that a block's modules hold, by dotted name."""
     return {
         f"{name}.{key}": value
         for name, module in block.named_modules()
@@ -82,7 +82,7 @@ def places_of(block: nn.Module) -> dict[str, int]:
 
 @contextmanager
 def watched(block: nn.Module) -> Iterator[list[bool]]:
-    """Has places stand for a block's; what is yielded is filled where one was used meanwhile."""
+    """Put Places for a block's layer indices; the yielded list is filled when one is used."""
     read: list[bool] = []
     changed = []
     for module in block.modules():

@@ -24,7 +24,7 @@ _PLAIN = (bool, int, float)
 
 
 def reads(*names: str) -> Callable[[Reader], Reader]:
-    """Registers the reader of operators, by name without overload, and without `aten::`."""
+    """Register the reader of operators, by name without overload, and without `aten::`."""
 
     def register(reader: Reader) -> Reader:
         READERS.update(dict.fromkeys(names, reader))
@@ -42,7 +42,7 @@ class Reading:
         self._known: dict[Any, Node] = {}
 
     def graph(self) -> tuple[Graph, list[Any]]:
-        """The nodes, and the outputs in order: nodes, numbers and None."""
+        """Return the graph, and the outputs in order: nodes, numbers and None."""
         inputs: list[Node] = []
         outputs: list[Any] = []
         for node in self.trace.graph.graph.nodes:
@@ -69,7 +69,7 @@ class Reading:
         dtype: torch.dtype = torch.float32,
         **attributes: Any,
     ) -> Node:
-        """The node of these; the one that there is where there is one."""
+        """Return the node with this operator, arguments and shape; an equal one is reused."""
         key = (
             op,
             tuple(_key(a) for a in args),
@@ -83,7 +83,7 @@ class Reading:
         return found
 
     def sizes(self, value: Any) -> tuple[Any, ...]:
-        """Of a traced tensor."""
+        """Return the sizes of a traced tensor."""
         return tuple(self.trace.size(s) for s in value.shape)
 
     def _constant(self, value: Any) -> Any:
@@ -97,7 +97,7 @@ class Reading:
         raise UnknownStep("a tensor that is no parameter or buffer of it")
 
     def _arguments(self, value: Any) -> Any:
-        """The arguments of a traced operator: nodes, and sizes in place of what computes them."""
+        """Return a traced operator's arguments as nodes, with sizes for what computes sizes."""
         if isinstance(value, fx.Node):
             known = value.meta.get("val")
             if isinstance(known, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -142,7 +142,10 @@ class Reading:
         return reader(self, known, *args, **kwargs)
 
     def _functional(self, node: fx.Node, name: str) -> str:
-        """The operator that makes what this one writes over a value that nothing else reads."""
+        """Return the out-of-place form of an in-place operator.
+
+        Raises UnknownStep where something else reads the value that it writes over.
+        """
         if name == "detach_":
             return "detach"
         target: Any = node.args[0]
@@ -154,7 +157,7 @@ class Reading:
         return name.removesuffix("_")
 
     def _computed_number(self, node: fx.Node) -> Any:
-        """What is computed of numbers that a forward made tensors of is one itself."""
+        """Return a scalar computed only from numbers that a forward made tensors of; else None."""
         value = node.meta["val"]
         made = [self._made[n] for n in node.all_input_nodes if isinstance(self._made[n], _PLAIN)]
         if not made or len(made) < len(node.all_input_nodes) or not isinstance(value, Tensor):
@@ -171,7 +174,7 @@ class Reading:
         return target(*args, **fx.node.map_arg(node.kwargs, tensor)).item()
 
     def _folded(self, node: fx.Node, args: Any, kwargs: Any) -> Node | None:
-        """What is computed of parameters alone is one itself."""
+        """Return the constant node of what is computed from constants alone; else None."""
         flat, _ = pytree.tree_flatten((args, kwargs))
         nodes = [a for a in flat if isinstance(a, Node)]
         value = node.meta["val"]
@@ -193,7 +196,7 @@ class Reading:
 
 
 def _is_filled(node: Node) -> bool:
-    """Whether it is a new tensor of one number."""
+    """Tell whether a node is a new tensor filled with one number."""
     return node.op == "filled" or (node.op == "expand" and node.args[0].op == "filled")
 
 
@@ -215,7 +218,7 @@ class Folded:
 
 
 def evaluated(node: Node, tensor: Callable[[str], Tensor]) -> Tensor:
-    """The value of a constant of a graph; `tensor` finds parameters and buffers by name."""
+    """Compute a constant of a graph; `tensor` finds parameters and buffers by name."""
     held = node.args[0]
     if isinstance(held, str):
         return tensor(held)
@@ -233,7 +236,7 @@ def evaluated(node: Node, tensor: Callable[[str], Tensor]) -> Tensor:
 
 
 def names_read(node: Node) -> list[str]:
-    """The parameters and buffers that a constant is computed of."""
+    """Return the names of the parameters and buffers that a constant is computed from."""
     held = node.args[0]
     if isinstance(held, str):
         return [held]

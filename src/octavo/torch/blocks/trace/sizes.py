@@ -44,7 +44,7 @@ class Sizes:
         self._known: dict[tuple[int, ...], bool] = {}
 
     def fit(self, sizes: tuple[int, ...]) -> bool:
-        """Whether the trace is about tensors of these sizes, all in one tuple."""
+        """Tell whether the trace holds for tensors of these sizes, all in one tuple."""
         known = self._known.get(sizes)
         if known is None:
             if len(self._known) >= _MANY:
@@ -53,20 +53,20 @@ class Sizes:
         return known
 
     def function(self, shape: Sequence[Any]) -> Callable[[Sequence[int]], Any]:
-        """From all sizes of a call's inputs to this shape."""
+        """Return a function from all sizes of a call's inputs to this shape."""
         return _function("(" + "".join(f"{_code(size, self._named)}, " for size in shape) + ")")
 
     def shapes(self, values: dict[Any, int]) -> list[tuple[int, ...]]:
-        """The inputs' shapes for these values of the symbols."""
+        """Return the inputs' shapes for these values of the symbols."""
         return [
             tuple(s if isinstance(s, int) else int(s.subs(values)) for s in shape)
             for shape in self.inputs
         ]
 
     def examples(self, sizes: Sequence[int], count: int) -> list[list[tuple[int, ...]]]:
-        """Shapes of inputs that fit, small and different ones; `sizes` are known to.
+        """Return shapes of inputs that fit, small and different ones; `sizes` are known to fit.
 
-        What is equal there is here: not all that has to be equal was asked for by a trace.
+        Sizes equal in `sizes` are equal here: a trace does not ask for all that has to be equal.
         """
         flat = [size for shape in self.inputs for size in shape]
         real = {s: n for s, n in zip(flat, sizes, strict=True) if isinstance(s, sympy.Symbol)}

@@ -34,7 +34,7 @@ class Trace:
     """How outputs were returned, as a pytree's."""
 
     def size(self, size: Any) -> Any:
-        """An int, or an expression over the symbols that are left."""
+        """Return a traced size as an int, or as an expression over the symbols that are left."""
         if isinstance(size, int):
             return size
         found = self.shapes.replace(size.node.expr)
@@ -42,7 +42,7 @@ class Trace:
 
 
 def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
-    """What `run(*tensors)` does. Raises UnknownStep where that cannot be said."""
+    """Trace what `run(*tensors)` does. Raises UnknownStep where that cannot be said."""
     shapes = ShapeEnv(duck_shape=False)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
     mode.cache_enabled = False  # no two operators are of the same open sizes
@@ -74,9 +74,9 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
 
 
 def _packed(tensor: Tensor, again: bool) -> Tensor:
-    """The tensor, or one like it without gaps: guards would be about strides, too.
+    """Return the tensor, or one like it without gaps: guards would be about strides, too.
 
-    One that is there `again` is another input, which other calls give another tensor.
+    A tensor that is there `again` is another input, which other calls give another tensor.
     """
     if tensor.is_contiguous() and not again:
         return tensor
@@ -85,7 +85,7 @@ def _packed(tensor: Tensor, again: bool) -> Tensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch logs of code that cannot be traced."""
+    """Silence what torch logs of code that cannot be traced."""
     logger = logging.getLogger("torch")
     before = logger.disabled
     logger.disabled = True
