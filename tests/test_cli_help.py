@@ -34,6 +34,11 @@ def helped(capsys: pytest.CaptureFixture[str], command: str) -> str:
     return out
 
 
+def visible(command: Any) -> list[Any]:
+    """Its parameters but those that only refuse what was there once."""
+    return [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+
+
 @pytest.mark.parametrize("command", EVERY)
 def test_a_help_is_plain_within_80_columns_and_has_examples(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
@@ -56,14 +61,14 @@ def test_a_narrow_terminal_gets_the_whole_help(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     text = helped(capsys, command)
-    for parameter in (COMMANDS[command] if command else PROGRAM).params:
+    for parameter in visible(COMMANDS[command] if command else PROGRAM):
         assert parameter.opts[0].lstrip("-") in text or parameter.metavar in text
 
 
 def test_every_parameter_is_explained() -> None:
     """In sentences; an option that takes a value and may be left out says what holds then."""
     for name, command in COMMANDS.items():
-        for parameter in command.params:
+        for parameter in visible(command):
             named, text = f"{name} {parameter.opts[0]}", parameter.help
             assert text and text.strip().endswith((".", ")")), named
             takes_value = parameter.opts[0].startswith("-") and not parameter.is_flag

@@ -23,7 +23,7 @@ REQUIREMENTS = [
     "ruamel.yaml (>=0.18)",
     'torch>=2.4; extra == "torch"',
     'torch==2.13.0; extra == "dev"',
-    'dask[distributed]>=2024.5; extra == "distributed"',
+    'optuna>=4.0; extra == "tune"',
 ]
 OLD_X86 = ["sse2", "fma", "avx2", "avx512f"]
 
@@ -34,7 +34,7 @@ def packages(versions: Mapping[str, str]) -> list[Package]:
 
 def test_what_is_required_comes_first_and_then_what_some_uses_take() -> None:
     required, optional = [], []
-    for package in packages({"numpy": "2.0", "rich": "14.1", "dask": "2026.1"}):
+    for package in packages({"numpy": "2.0", "rich": "14.1", "optuna": "4.5"}):
         (required if package.required else optional).append(package)
     assert required == [
         Package("numpy", "2.0", ">=1.26", True, "pip install 'numpy>=1.26'"),
@@ -44,7 +44,7 @@ def test_what_is_required_comes_first_and_then_what_some_uses_take() -> None:
     ]
     assert len(optional) == len(OPTIONAL)
     assert all(package.purpose and package.install for package in optional)
-    assert [package.name for package in optional if package.installed] == ["dask"]
+    assert [package.name for package in optional if package.installed] == ["optuna"]
 
 
 def test_nothing_is_missing_when_all_are_new_enough() -> None:
