@@ -170,13 +170,19 @@ def test_a_global_that_is_read_and_changes_is_named(
 
 class Settings:
     factor = 1.0
+    unset: float | None = None
     table: list[float] = [1.0]  # noqa: RUF012
 
     def __init__(self) -> None:
         self.own = 1.0
+        self.kept = torch.ones(3)  # not to be compared, nor read
+
+    @property
+    def computed(self) -> float:
+        return self.own
 
 
-settings = Settings()
+settings, other_settings = Settings(), Settings()
 table, listed, filled = {"factor": 1.0}, [1.0], torch.tensor(1.0)
 nested = ((listed,),)
 part = nn.Linear(1, 1, bias=False)
@@ -245,6 +251,21 @@ BEYOND: dict[str, tuple[Callable[[Any], Any], Callable[[], object], Callable[[],
         lambda b: Settings.factor,
         lambda: setattr(Settings, "factor", 3.0),
         lambda: setattr(Settings, "factor", 1.0),
+    ),
+    "a class's None": (
+        lambda b: Settings.unset or 1.0,
+        lambda: setattr(Settings, "unset", 3.0),
+        lambda: setattr(Settings, "unset", None),
+    ),
+    "a property of an object": (
+        lambda b: settings.computed,
+        lambda: setattr(settings, "own", 3.0),
+        lambda: setattr(settings, "own", 1.0),
+    ),
+    "one of two objects": (
+        lambda b: settings.factor * other_settings.factor,
+        lambda: setattr(other_settings, "factor", 3.0),
+        lambda: delattr(other_settings, "factor"),
     ),
     "a list of a class": (
         lambda b: Settings.table[0],

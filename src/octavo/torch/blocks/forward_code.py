@@ -177,15 +177,18 @@ class Code:
                 self._global(held, name)
         for kind in list(self.classes):
             for name in sorted(n for n in self.names if not n.startswith("__")):
+                if not any(name in vars(k) for k in kind.__mro__):
+                    continue
                 value = _static(kind, name)
                 if isinstance(value, (classmethod, staticmethod)):
                     self._visit(value.__func__)
-                elif isinstance(value, FunctionType):
-                    self._visit(value)
-                elif value is not None and not isinstance(value, property):
+                elif isinstance(value, (FunctionType, property)):
+                    self._visit(value.fget if isinstance(value, property) else value)
+                else:
                     self._held(kind, name, f"{kind.__qualname__}.{name}")
                 for held in (vars(o) for o in self.objects if isinstance(o, kind)):
-                    if value is not None and name not in held and (held, name) not in self.absences:
+                    known = any(h is held and n == name for h, n in self.absences)
+                    if name not in held and not known:
                         self.absences.append((held, name))
 
     def _global(self, owner: dict[str, Any], name: str) -> None:

@@ -21,6 +21,8 @@ from octavo.torch.quantizer import Quantizer
 from octavo.torch.weight_choice import DEFAULT, HALVES, rounded
 
 
+_CALL = nn.Module.__call__
+
 def dtype_of(module: nn.Module) -> torch.dtype:
     """Of the float weights of `module`; float32 where it has none."""
     weights = (*module.parameters(), *module.buffers())
@@ -103,7 +105,9 @@ class QuantizedModule(nn.Module):
         self.training = False  # nothing here trains; dropout follows train() and eval() as usual
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
+        try:  # past a frame of nn.Module's own, unless torch.fx or torch.compile stands there
+            if nn.Module.__call__ is _CALL and self._compiled_call_impl is None:
+                return self._call_impl(*args, **kwargs)
             return super().__call__(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - raised again
             raise named(error, self, *args, **kwargs) from error.__cause__
