@@ -136,7 +136,7 @@ def listed(names: Iterable[object], limit: int = MOST_NAMED) -> str:
 
 
 def suggest(name: str, known: Iterable[str], suffix: str = "") -> str:
-    """` Did you mean 'a' or 'b'?`, or nothing where no known name is like `name`.
+    """Return ` Did you mean 'a' or 'b'?`, or nothing where no known name is like `name`.
 
     `suffix` is shown behind the names, and does not make them alike.
     """
@@ -154,6 +154,6 @@ def brief(error: BaseException, limit: int = 300) -> str:
 
 
 def typed(error: BaseException) -> str:
-    """As `brief`, behind the error's type: `KeyError: 'x'`."""
+    """Return the text of `brief`, behind the error's type: `KeyError: 'x'`."""
     kind, text = type(error).__name__, brief(error)
     return kind if text == kind else f"{kind}: {text}"

@@ -19,12 +19,12 @@ _TARGET_METHODS = ("fingerprint", "decisions", "build", "save", "made_up", "erro
 
 
 def names_factory(text: str) -> bool:
-    """Whether `text` has the form `package.module:factory` and is no file's name."""
+    """Tell whether `text` has the form `package.module:factory` and is no file's name."""
     return _FACTORY.fullmatch(text) is not None and not os.path.lexists(text)
 
 
 def names_torch(text: str) -> bool:
-    """Whether `text` names a PyTorch model: `module:factory`, or a checkpoint's folder or name."""
+    """Tell whether `text` names a PyTorch model: `module:factory`, or a checkpoint."""
     return names_factory(text) or names_checkpoint(text)
 
 
@@ -89,7 +89,7 @@ def need_torch(*models: Any) -> None:
 
 
 def _is_module(model: Any) -> bool:
-    """Whether it is a torch.nn.Module, found without importing torch."""
+    """Tell whether it is a torch.nn.Module, found without importing torch."""
     return any(
         kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
         for kind in type(model).__mro__

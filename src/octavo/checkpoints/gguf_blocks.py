@@ -100,7 +100,7 @@ _READERS: Mapping[str, Callable[[UInt8], GroupedWeight | None]] = {
 
 
 def _blocks(rows: UInt8, size: int) -> UInt8:
-    """[n, bytes] to [n, blocks, size]."""
+    """Reshape [n, bytes] to [n, blocks, size]."""
     return rows.reshape(len(rows), -1, size)
 
 
@@ -114,7 +114,7 @@ def _halves(blocks: UInt8, at: int) -> Float16:
 
 
 def _nibbles(packed: UInt8) -> UInt8:
-    """[n, blocks, 16] to [n, inputs]: lower halves of a block's bytes first, then upper ones."""
+    """Unpack [n, blocks, 16] to [n, inputs]: lower halves of a block's bytes, then upper ones."""
     n, blocks, half = packed.shape
     q = np.empty((n, blocks, 2, half), np.uint8)
     np.bitwise_and(packed, 15, out=q[:, :, 0])
@@ -123,7 +123,7 @@ def _nibbles(packed: UInt8) -> UInt8:
 
 
 def _six_bits(packed: UInt8) -> tuple[UInt8, UInt8]:
-    """[n, blocks, 12] to the 8 scales and the 8 minima of a super-block, each [n, blocks, 8].
+    """Unpack [n, blocks, 12] to 8 scales and 8 minima of a super-block, each [n, blocks, 8].
 
     The last 4 of each have their upper two bits where the first 4 leave room.
     """
@@ -134,7 +134,7 @@ def _six_bits(packed: UInt8) -> tuple[UInt8, UInt8]:
 
 
 def _products(halves: Float16, integers: UInt8) -> npt.NDArray[np.float32]:
-    """Of a super-block's float16 and its integers, [n, groups]."""
+    """Multiply a super-block's float16 by its integers, [n, groups]."""
     found = halves.astype(np.float32)[..., None] * integers.astype(np.float32)
     return found.reshape(len(found), -1)
 

@@ -64,7 +64,7 @@ class GgufFile:
 
     @property
     def architecture(self) -> str:
-        """In llama.cpp's words: "llama", "qwen2", ..."""
+        """Return the architecture in llama.cpp's words: "llama", "qwen2", ..."""
         return str(self.metadata.get("general.architecture", "(none)"))
 
     def read(

@@ -46,7 +46,7 @@ class StoredGroups:
 
 
 def is_float(tensor: GgufTensor) -> bool:
-    """Whether it holds floats, and no blocks of integers."""
+    """Tell whether it holds floats, and no blocks of integers."""
     return tensor.kind.name in FLOATS
 
 
@@ -126,7 +126,7 @@ def _bytes(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) -> Iter
 
 
 def _again(first: Any, others: Iterable[Any]) -> Iterator[Any]:
-    """`first` in front of the others."""
+    """Yield `first`, and then the others."""
     yield first
     yield from others
 
@@ -148,13 +148,13 @@ def _dequantized(
 
 
 def _nearest(tensor: GgufTensor) -> WeightFormat:
-    """Of those that hold as many bits, where none holds the integers."""
+    """Return a format of about as many bits, where none holds the tensor's integers."""
     bits = 8 * tensor.bytes / max(1, prod(tensor.shape))
     return WeightFormat.INT8_32 if bits > _MANY_BITS else WeightFormat.INT4_32_AFFINE
 
 
 def _rounded(parts: Iterable[npt.NDArray[np.float32]], tensor: GgufTensor) -> StoredGroups:
-    """In groups that come near to blocks of which ours hold none."""
+    """Round to groups that come near to blocks of which ours hold none."""
     nearest = _nearest(tensor)
     sums = [0.0, 0.0]
 

@@ -36,13 +36,14 @@ def from_gptq(
     offset: int,
     symmetric: bool = False,
 ) -> GroupedWeight:
-    """Of GPTQ; `offset` is what is to be added to stored zero points: 1 in version 1, 0 in 2.
+    """Build a grouped weight from one of GPTQ.
 
-    `group` inputs share a scale, all of a row where it is 0. `scales` [groups, n] are floats of any
-    width. Where the file says `symmetric`, all zero points are in the middle, and tell the version
-    that the file does not say, or says wrongly. Raises ValueError for shapes that do not belong
-    together, groups that kernels have not, zero points that are not symmetric in either version,
-    and scales that are not finite.
+    `offset` is what is to be added to stored zero points: 1 in version 1, 0 in 2. `group` inputs
+    share a scale, all of a row where it is 0. `scales` [groups, n] are floats of any width. Where
+    the file says `symmetric`, all zero points are in the middle, and tell the version that the file
+    does not say, or says wrongly. Raises ValueError for shapes that do not belong together, groups
+    that kernels have not, zero points that are not symmetric in either version, and scales that are
+    not finite.
     """
     q = _unpacked(np.ascontiguousarray(qweight.T), bits)
     zero = _gptq_zeros(qzeros, bits, offset)
@@ -65,7 +66,10 @@ def _gptq_zeros(qzeros: Int32, bits: int, offset: int) -> UInt8:
 
 
 def from_awq(qweight: Int32, qzeros: Int32 | None, scales: Floats, *, group: int) -> GroupedWeight:
-    """Of AWQ in the order "gemm", 4 bits. Raises ValueError as `from_gptq` does."""
+    """Build a grouped weight from one of AWQ in the order "gemm", 4 bits.
+
+    Raises ValueError as `from_gptq` does.
+    """
     q = _ordered(_unpacked(qweight, 4)).T
     zero = None if qzeros is None else _ordered(_unpacked(qzeros, 4)).T
     return _weight(q, scales.T, zero, 4, group)
@@ -80,7 +84,10 @@ def from_compressed(
     bits: int,
     group: int,
 ) -> GroupedWeight:
-    """Of compressed-tensors' format pack-quantized. Raises ValueError as `from_gptq` does."""
+    """Build a grouped weight from compressed-tensors' format pack-quantized.
+
+    Raises ValueError as `from_gptq` does.
+    """
     q = _unpacked(weight_packed, bits)[:, :k]
     zero = None
     if zero_point is not None:
@@ -89,7 +96,10 @@ def from_compressed(
 
 
 def to_compressed(weight: GroupedWeight) -> tuple[Int32, Floats, Int32 | None]:
-    """`weight_packed`, `weight_scale` float32 and `weight_zero_point` of that format."""
+    """Return the tensors of compressed-tensors' format pack-quantized.
+
+    They are `weight_packed`, `weight_scale` float32 and `weight_zero_point`.
+    """
     bits = weight.format.bits
     scale = weight.scale.astype(np.float32) * weight.channel_scale[:, None]
     zero = None if weight.zero is None else _packed(weight.zero.T, bits).T
@@ -177,6 +187,6 @@ def _as_halves(scale: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float16],
 
 
 def _exact(scale: npt.NDArray[np.float32]) -> bool:
-    """Whether float16 has all of them."""
+    """Tell whether float16 has all of them."""
     with np.errstate(over="ignore"):
         return bool((scale.astype(np.float16).astype(np.float32) == scale).all())

@@ -69,9 +69,10 @@ class Window:
         dilation: int | Sequence[int],
         pool: int | Sequence[int] = 1,
     ) -> Window:
-        """From one number for all axes, or one an axis; padding also all begins, then all ends.
+        """Build a window from one number for all axes, or one an axis.
 
-        Raises ValueError, which names the argument, for other lengths and for numbers out of range.
+        `padding` may also give all begins, then all ends. Raises ValueError, which names the
+        argument, for other lengths and for numbers out of range.
         """
         pads = _numbers("padding", padding, (axes, 2 * axes), least=0)
         return cls(
@@ -350,7 +351,10 @@ def _two_axes(sizes: Sequence[int], first: int) -> tuple[int, int]:
 def _numbers(
     name: str, value: int | Sequence[int], lengths: tuple[int, ...], *, least: int
 ) -> tuple[int, ...]:
-    """`value` as a tuple of one of `lengths`; one number stands for as many as the first says."""
+    """Return `value` as a tuple whose length is one of `lengths`.
+
+    A single number is repeated as many times as the first of `lengths` says.
+    """
     one = isinstance(value, (int, np.integer))
     numbers = (int(value),) * lengths[0] if one else tuple(int(v) for v in value)  # type: ignore[arg-type, union-attr]
     if len(numbers) not in lengths:
@@ -366,7 +370,7 @@ def _is_whole(rows: Rows) -> bool:
 
 
 def _contiguous(x: Any) -> Rows:
-    """`x` as float32 without gaps: a copy where it has some."""
+    """Return `x` as float32 without gaps: a copy where it has some."""
     rows = rows_of(x, "x")
     if rows.dtype is not FloatType.FLOAT32:
         raise TypeError(f"x: needs float32, not {rows.dtype.name.lower()}; convert it first")

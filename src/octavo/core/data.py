@@ -26,7 +26,7 @@ class Data:
         return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
     def to_json(self, indent: int | None = 2) -> str:
-        """`to_dict` as JSON text, which has no infinity: numbers that are not finite are null."""
+        """Return `to_dict` as JSON text, in which numbers that are not finite are null."""
         return json.dumps(_finite(self.to_dict()), indent=indent, allow_nan=False)
 
     @classmethod
@@ -109,7 +109,7 @@ def _mapping(value: Any, name: str) -> Mapping[Any, Any]:
 
 
 def _keys(hint: Any, value: Mapping[Any, Any], name: str) -> dict[Any, Any]:
-    """`value` with the keys of a TypedDict, and what it has besides."""
+    """Return `value` with the keys of a TypedDict, fitted to their types, and its other keys."""
     kinds = _hints(hint)
     for key in kinds:
         if key in hint.__required_keys__ and key not in value:

@@ -224,7 +224,7 @@ def _integers(x: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _address(array: npt.NDArray[Any] | None) -> int:
-    """0 for None."""
+    """Return the address of the array's data, or 0 for None."""
     return 0 if array is None else array.ctypes.data
 
 

@@ -85,7 +85,7 @@ class _Groups:
         return lost.T  # type: ignore[no-any-return]
 
     def weight(self) -> GroupedWeight:
-        """All of it, once each group was rounded."""
+        """Return the whole weight, once each group was rounded."""
         return self._plain
 
 

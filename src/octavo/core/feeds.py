@@ -27,7 +27,7 @@ _WRITE = {
 
 
 def read_runs(path: Path) -> list[tuple[str, Any]]:
-    """Each run with where it stands: a .npz is one, a .jsonl has one a line.
+    """Return each run with its place in the file: a .npz is one run, a .jsonl has one a line.
 
     Raises InputDataError for another file, and one that cannot be read.
     """
@@ -59,7 +59,10 @@ def read_runs(path: Path) -> list[tuple[str, Any]]:
 
 
 def shape_text(feed: Mapping[str, Any]) -> str:
-    """`ids=1x128,mask=1x128`; `scalar` for an input without dimensions, `map` for one of ONNX's."""
+    """Return the shapes of inputs as text, as `ids=1x128,mask=1x128`.
+
+    An input without dimensions is `scalar`, and one of ONNX's maps is `map`.
+    """
     return ",".join(f"{name}={_form(value)}" for name, value in feed.items())
 
 
@@ -108,7 +111,7 @@ _SHORT, _LONG = 8, 8192
 
 
 def _cut(shapes: Shapes, longest: int, length: int) -> dict[str, tuple[int, ...]]:
-    """`shapes` with `length` in the place of the second axes that are the `longest`."""
+    """Return `shapes` with `length` in the place of the second axes that are the `longest`."""
     return {
         name: (shape[0], length, *shape[2:])
         if len(shape) > 1 and shape[1] == longest

@@ -60,7 +60,10 @@ class Form:
 
     @classmethod
     def of(cls, target: str, cpu: str, quant_format: str) -> Form:
-        """From the words of a call. Raises OptionError for others, and what excludes another."""
+        """Build a form from the words of a call.
+
+        Raises OptionError for other words, and for words that exclude each other.
+        """
         form = cls(
             Target.parse(target, f"target={target!r}"),
             Cpu.parse(cpu, f"cpu={cpu!r}"),
@@ -79,17 +82,17 @@ class Form:
 
     @property
     def native(self) -> bool:
-        """Whether layers become Octavo's operators."""
+        """Tell whether layers become Octavo's operators."""
         return self.target is Target.NATIVE
 
     @property
     def qdq(self) -> bool:
-        """Whether layers become pairs of operators for other runtimes."""
+        """Tell whether layers become pairs of operators for other runtimes."""
         return self.quant_format is QuantFormat.QDQ
 
     @property
     def words(self) -> dict[str, str]:
-        """As a call, a file and a report have it."""
+        """Return the words for this form that a call, a file and a report have."""
         return {
             "target": self.target.value,
             "cpu": self.cpu.value,

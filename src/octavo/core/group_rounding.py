@@ -63,7 +63,10 @@ def round_groups(
 
 
 def _importance(moments: Any, k: int) -> Float32:
-    """`moments` as weights of about 1: never 0, for an input that samples left at rest may move."""
+    """Return `moments` as weights of about 1.
+
+    A weight is never 0, for an input that samples left at rest may move.
+    """
     values = array_of(moments, "moments", np.float32, (k,))
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("moments: holds NaN, infinity or numbers below 0; needs mean squares")

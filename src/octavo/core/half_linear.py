@@ -106,7 +106,7 @@ def _half(dtype: str) -> FloatType:
 
 
 def _check_finite(values: Float32, bits: Bits, kind: FloatType) -> None:
-    """`bits` are `values` rounded; names the first that has become NaN or infinity."""
+    """Raise ValueError for the first of `values` that rounding to `bits` made NaN or infinity."""
     exponent = 0x7C00 if kind is FloatType.FLOAT16 else 0x7F80
     bad = np.argwhere((bits & exponent) == exponent)
     if not len(bad):

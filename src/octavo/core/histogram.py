@@ -33,9 +33,10 @@ class HistogramObserver:
 
     @classmethod
     def of(cls, lo: float, hi: float, counts: Float64) -> HistogramObserver:
-        """One that has counted values between `lo` and `hi`: `counts` [bins], over equal widths.
+        """Build an observer that has counted values between `lo` and `hi`.
 
-        Where `lo` is above `hi` it has seen nothing.
+        `counts` [bins] are over equal widths. Where `lo` is above `hi` the observer has seen
+        nothing.
         """
         made = cls(len(counts))
         made._lo, made._hi = np.float32(lo), np.float32(hi)
@@ -44,7 +45,7 @@ class HistogramObserver:
 
     @property
     def counts(self) -> Float64:
-        """How many values lie in each bin, [bins]; shares, since wider bins were filled."""
+        """Return how many values lie in each bin, [bins]; shares, since wider bins were filled."""
         return self._counts
 
     def observe(self, x: npt.NDArray[Any]) -> None:

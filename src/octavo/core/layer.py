@@ -47,7 +47,7 @@ class Layer(Data):
 
 
 def small_table(size: int) -> str:
-    """Why an embedding table of `size` bytes in float32 stays float; "" for one large enough.
+    """Say why an embedding table of `size` bytes in float32 stays float; "" for one large enough.
 
     The error of a table of few rows is in every row of the input, and there is next to nothing
     to save.

@@ -133,7 +133,7 @@ class Linear(LinearLayer):
 
     @staticmethod
     def reads_live(n: int) -> bool:
-        """Whether a `live` layer of n outputs reads its scales and bias where they lie."""
+        """Tell whether a `live` layer of n outputs reads its scales and bias where they lie."""
         return _native.Linear.reads_live(n)
 
     @property
@@ -240,11 +240,12 @@ class Linear(LinearLayer):
 def linear_together(
     layers: Sequence[Linear], x: Any, outs: Sequence[Any] | None = None, threads: int = 0
 ) -> list[Any]:
-    """`[layer(x) for layer in layers]`, the same bits, with `x` [..., K] quantized only once.
+    """Return `[layer(x) for layer in layers]`, with `x` [..., K] quantized only once.
 
-    For projections of one input (query, key and value). All layers take K inputs and the same
-    `group`. `outs` are written and returned where they are given; no two have memory in common,
-    nor one with `x`. Raises TypeError or ValueError, before anything is written.
+    The results have the same bits. This is for projections of one input (query, key and value). All
+    layers take K inputs and the same `group`. `outs` are written and returned where they are given;
+    no two have memory in common, nor one with `x`. Raises TypeError or ValueError, before anything
+    is written.
     """
     checked_threads(threads)
     if not layers:
@@ -288,9 +289,9 @@ def run_together(
     dtype: int,
     threads: int,
 ) -> None:
-    """`linear_together` over addresses, for front ends: arguments as those of `Linear.run`.
+    """Run `linear_together` over addresses, for front ends: arguments as those of `Linear.run`.
 
-    No checks; all layers have the same k and group, and no `out` shares memory with `x`.
+    Nothing is checked; all layers have the same k and group, and no `out` shares memory with `x`.
     """
     native = [layer._native for layer in layers]
     _native.run_together(

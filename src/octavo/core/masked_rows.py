@@ -31,10 +31,11 @@ _TOKEN_AXES = 3  # batch, tokens and what there is of each
 
 
 def of_tokens(inputs: Iterable[Any], outputs: Iterable[Any]) -> dict[str, bool]:
-    """Which outputs of an ONNX graph have tokens along axis 1, of those of which it says so.
+    """Tell which outputs of an ONNX graph have tokens along axis 1, where the graph says so.
 
-    Both are values with a `name` and a `shape`, of sizes or names of sizes: an axis named as a
-    mask's is one of tokens; one of a fixed size is none, where the masks' axes are open.
+    `inputs` and `outputs` are values with a `name` and a `shape`, of sizes or names of sizes: an
+    axis named as a mask's is one of tokens; one of a fixed size is none, where the masks' axes are
+    open.
     """
     masks = {_axis(v) for v in inputs if len(v.shape or ()) == 2 and _names_mask(v.name)}
     fixed = any(isinstance(size, int) for size in masks)
@@ -69,17 +70,21 @@ class Padding:
         known: Mapping[str, bool] | None = None,
         batches: Collection[int] = (),
     ) -> None:
-        """`known` is what `of_tokens` says of outputs, `batches` the first sizes of all inputs."""
+        """Keep masks by their shapes [batch, tokens], as `Padding.of` finds them.
+
+        `known` is what `of_tokens` says of outputs, `batches` the first sizes of all inputs.
+        """
         self._seen, self._known, self._batches = seen, dict(known or {}), frozenset(batches)
         self._used: set[tuple[int, int]] = set()
 
     @classmethod
     def of(cls, feed: Mapping[str, Any], known: Mapping[str, bool] | None = None) -> Padding:
-        """By the masks among arrays of inputs by name; mappings inside of it are looked into.
+        """Build the padding from the masks among arrays of inputs by name.
 
-        Masks have two axes. One that hides nothing, or everything, counts for nothing; and so does
-        one of a shape that another sequence without a mask has too. `known` is what the graph
-        says of the outputs (`of_tokens`), where there is one.
+        Mappings inside of `feed` are looked into. Masks have two axes. One that hides nothing, or
+        everything, counts for nothing; and so does one of a shape that another sequence without a
+        mask has too. `known` is what the graph says of the outputs (`of_tokens`), where there is
+        one.
         """
         inputs = list(_arrays(feed))
         masks: dict[str, list[Mask]] = {}
@@ -102,10 +107,11 @@ class Padding:
         return sum(int((~self._seen[shape]).sum()) for shape in self._used)
 
     def seen(self, name: str, *arrays: Array, layer: bool = False) -> tuple[Array, ...]:
-        """`arrays` of one shape [batch, tokens, k] as [1, seen tokens, k]; others as they are.
+        """Cut `arrays` of one shape [batch, tokens, k] to [1, seen tokens, k]; return others as is.
 
-        Of two axes, [batch, tokens], only where a name or the graph says so; of more than three
-        where the graph does. What a `layer` computes may be [batch * tokens, k], too.
+        Arrays of two axes, [batch, tokens], are cut only where a name or the graph says so; those
+        of more than three axes where the graph does. What a `layer` computes may be
+        [batch * tokens, k], too.
         """
         shape = self._shape(name, arrays, layer) if self._seen else None
         if shape is None:
@@ -117,7 +123,7 @@ class Padding:
         return tuple(array[mask.reshape(-1)] for array in arrays)
 
     def _shape(self, name: str, arrays: tuple[Array, ...], layer: bool) -> tuple[int, int] | None:
-        """Of the mask that belongs to arrays of this name, if there is one."""
+        """Return the shape of the mask that belongs to arrays of this name, if there is one."""
         size = arrays[0].shape
         if any(array.shape != size for array in arrays) or len(size) < 2:
             return None
@@ -143,7 +149,7 @@ def _arrays(feed: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
 
 
 def _sequence(name: str) -> str:
-    """Which of the model's sequences an input is of."""
+    """Tell which of the model's sequences an input belongs to."""
     if name.endswith(_LABELS):
         return "decoder"
     return next((start for start in _SEQUENCES if name.startswith(start)), "")
@@ -181,6 +187,6 @@ def _sequences(
 
 
 def _holds_tokens(name: str, value: Array) -> bool:
-    """Whether it holds ids [batch, tokens] or vectors [batch, tokens, k], and is no mask."""
+    """Tell whether it holds ids [batch, tokens] or vectors [batch, tokens, k], and is no mask."""
     axes = {"i": 2, "u": 2, "f": 3}.get(value.dtype.kind)
     return value.ndim == axes and not name.endswith("mask")

@@ -20,7 +20,7 @@ def sqnr_db(signal: float, noise: float) -> float:
 
 
 def cosine_error(reference: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
-    """`1 - cosine` of two arrays taken as one vector each; 0 for two zero vectors."""
+    """Return `1 - cosine` of two arrays taken as one vector each; 0 for two zero vectors."""
     a = reference.astype(np.float64).ravel()
     b = other.astype(np.float64).ravel()
     norm = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
@@ -86,8 +86,11 @@ class Tally:
 
     @property
     def error(self) -> float:
-        """`octavo.core.metrics.relative_error` of all as one; infinite for a non-finite other, and
-        where nothing of the reference is finite: of what was not compared nothing is known."""
+        """Return `octavo.core.metrics.relative_error` of all pairs as one.
+
+        The error is infinite for a non-finite other, and where nothing of the reference is finite:
+        of what was not compared nothing is known.
+        """
         if self.non_finite or (not self.values and self.reference_non_finite):
             return math.inf
         if self._signal == 0.0 or not math.isfinite(self._noise):
@@ -96,12 +99,15 @@ class Tally:
 
     @property
     def sqnr_db(self) -> float:
-        """`octavo.core.metrics.sqnr_db` of all as one; -inf where the error is infinite."""
+        """Return `octavo.core.metrics.sqnr_db` of all as one; -inf where the error is infinite."""
         return -math.inf if math.isinf(self.error) else sqnr_db(self._signal, self._noise)
 
     @property
     def cosine(self) -> float | None:
-        """Of all as one vector each; None without direction: non-finite, or one of two is zero."""
+        """Return the cosine of all pairs as one vector each.
+
+        The cosine is None without direction: non-finite, or one of two is zero.
+        """
         length = math.sqrt(self._signal) * math.sqrt(self._other)
         if self.non_finite or not self.values:
             return None
@@ -111,7 +117,7 @@ class Tally:
 
 
 def holds_numbers(value: Any) -> bool:
-    """Whether it is an array of numbers or truth values."""
+    """Tell whether it is an array of numbers or truth values."""
     # bfloat16 and its like are of kind V.
     known = isinstance(value, np.ndarray)
     return known and (
@@ -132,7 +138,7 @@ class Agreement:
 
     @property
     def share(self) -> float | None:
-        """Of what was counted, how much agrees; None for nothing."""
+        """Return the share of what was counted that agrees; None where nothing was counted."""
         return self.same / self.rows if self.rows else None
 
     def add(self, reference: npt.NDArray[Any], other: npt.NDArray[Any]) -> None:
@@ -152,7 +158,7 @@ _NEAR_1 = 1e-3  # float16 has 11 bits
 
 
 def is_unit(array: Any) -> bool:
-    """Whether rows are vectors of length 1, and no probabilities."""
+    """Tell whether rows are vectors of length 1, and no probabilities."""
     if array.ndim < 2 or array.dtype.kind != "f" or not array.size or array.min() >= 0:
         return False
     with np.errstate(all="ignore"):  # what is not finite has no length 1

@@ -47,7 +47,7 @@ class OptionalPackage:
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for."""
+        """Return the requirement that pip is asked for."""
         if self.module == "torch":
             return f"torch=={TORCH}"
         return f"{self.distribution}>={self.least}" if self.least else self.distribution
@@ -66,7 +66,7 @@ class OptionalPackage:
 
     @property
     def fault(self) -> str:
-        """Why it cannot be used: it is missing, or too old; "" where it can."""
+        """Say why the package cannot be used: it is missing, or too old; "" where it can."""
         found = self.installed
         if found is None:
             return "is not installed"
@@ -139,7 +139,7 @@ def need(
 
 
 def what_is_wrong(*modules: str, load: bool = True) -> str:
-    """Which of `modules` are missing, too old or do not load, and what to do; mostly ""."""
+    """Say which of `modules` are missing, too old or do not load, and what to do; mostly ""."""
     packages = [_package(text) for text in modules]
     if wrong := [package for package in packages if package.fault]:
         return f"{_faults(wrong)}: {pip_install(*(f'{p.module}>={p.least}' for p in wrong))}"

@@ -149,13 +149,13 @@ class Program(Elements):
         softcap: float = 0.0,
         bfloat16: bool = False,
     ) -> int:
-        """`softmax(scale q k^T + bias) v` [B, H, S, E], whose memory is [B, S, H, E].
+        """Compute `softmax(scale q k^T + bias) v` [B, H, S, E], whose memory is [B, S, H, E].
 
-        Of q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, E], where H is a multiple of Hkv. `bias`
-        and `mask` (bool: the keys that count) broadcast to [B, H, S, T]. `causal`: query i counts
-        keys t <= i + offset, with a `window` above 0 only t > i + offset - window. `softcap`:
-        products become softcap tanh(product / softcap). Queries without a key are 0. `bfloat16`:
-        more than 16 queries multiply in bfloat16.
+        The inputs are q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, E], where H is a multiple of
+        Hkv. `bias` and `mask` (bool: the keys that count) broadcast to [B, H, S, T]. `causal`:
+        query i counts keys t <= i + offset, with a `window` above 0 only t > i + offset - window.
+        `softcap`: products become softcap tanh(product / softcap). Queries without a key are 0.
+        `bfloat16`: more than 16 queries multiply in bfloat16.
         """
         for value in (q, k, v):
             self._float("attention", value, 4)
@@ -190,16 +190,16 @@ class Program(Elements):
         return self._fresh(self._native.rotary(x, cos, sin, interleaved), 4)
 
     def softmax(self, x: int) -> int:
-        """Of the last axis."""
+        """Compute the softmax over the last axis."""
         rank = self._float("softmax", x)
         return self._fresh(self._native.softmax(x), rank)
 
     def mean(self, x: int, keepdim: bool = False) -> int:
-        """Of the last axis."""
+        """Compute the mean over the last axis."""
         return self._sum("mean", x, keepdim)
 
     def sum(self, x: int, keepdim: bool = False) -> int:
-        """Of the last axis."""
+        """Compute the sum over the last axis."""
         return self._sum("sum", x, keepdim)
 
     def _sum(self, step: str, x: int, keepdim: bool) -> int:
@@ -216,7 +216,7 @@ class Program(Elements):
         return self._fresh(self._native.matmul(a, b), max(ranks))
 
     def cat(self, values: Sequence[int], axis: int) -> int:
-        """As torch.cat."""
+        """Join values along an axis, as torch.cat does."""
         if not values:
             raise ValueError("cat: needs a value")
         first = self._value("cat", values[0])
@@ -235,7 +235,7 @@ class Program(Elements):
         self._native.copy_to(x, into)
 
     def index_copy(self, x: int, into: int, axis: int, index: int) -> None:
-        """As `into.index_copy_(axis, index, x)`: for each of the indices int64 [n] a slice."""
+        """Do `into.index_copy_(axis, index, x)`: for each of the indices int64 [n] a slice."""
         found = self._value("index_copy", x)
         along = self._axis("index_copy", into, axis)
         if self._of_type("index_copy", into, found.dtype).rank != found.rank:
@@ -250,24 +250,25 @@ class Program(Elements):
         return found.rank
 
     def take(self, x: int, axis: int, index: int) -> int:
-        """As torch.index_select, `index` int64 [n]."""
+        """Select slices along an axis as torch.index_select does, `index` int64 [n]."""
         found, along = self._value("take", x), self._axis("take", x, axis)
         self._index("take", index, 1)
         made = self._native.take(found.dtype.code, x, along, index)
         return self._made(made, found.dtype, found.rank)
 
     def gather(self, x: int, axis: int, index: int) -> int:
-        """As torch.gather: `index` int64 has as many axes as `x`."""
+        """Gather elements as torch.gather does: `index` int64 has as many axes as `x`."""
         found, along = self._value("gather", x), self._axis("gather", x, axis)
         self._index("gather", index, found.rank)
         made = self._native.gather(found.dtype.code, x, along, index)
         return self._made(made, found.dtype, found.rank)
 
     def gathered_product(self, a: int, table: int, index: int, transposed: bool = False) -> int:
-        """`gather(a @ table^T, -1, index)` [.., S, T], or [.., T, S], of what is looked up alone.
+        """Compute `gather(a @ table^T, -1, index)` from the products that are looked up alone.
 
-        Of a [.., S, K], table [.., W, K] and int64 `index` [.., S, T] with three or four axes; of
-        the table and the index those before the last two repeat where they are 1.
+        The result is [.., S, T], or [.., T, S] where `transposed`, of a [.., S, K], table
+        [.., W, K] and int64 `index` [.., S, T] with three or four axes; of the table and the index
+        those before the last two repeat where they are 1.
         """
         rank = self._float("gathered_product", a)
         if rank not in (3, 4):

@@ -23,7 +23,7 @@ class Elements(Values):
     """Results have float32 elements where nothing else is said; inputs broadcast as PyTorch's."""
 
     def unary(self, op: str, x: int) -> int:
-        """One of UNARY or SLOW_UNARY of float32; "not" of bool."""
+        """Apply one of UNARY or SLOW_UNARY to float32, or "not" to bool."""
         if op == "not":
             rank = self._of_type("unary not", x, ValueType.BOOL).rank
             return self._made(self._native.logical_not(x), ValueType.BOOL, rank)
@@ -37,14 +37,15 @@ class Elements(Values):
         return self._made(made, ValueType.FLOAT32, rank)
 
     def power(self, x: int, exponent: float) -> int:
-        """`x ** exponent`."""
+        """Compute `x ** exponent`."""
         rank = self._of_type("power", x, ValueType.FLOAT32).rank
         return self._made(self._native.power(x, exponent), ValueType.FLOAT32, rank)
 
     def binary(self, op: str, a: Operand, b: Operand | float | Size) -> int:
-        """Of two values of one dtype; `b` may be a float, or beside int64 an integer value's Size.
+        """Apply `op` to two values of one dtype.
 
-        Float32 has BINARY, int64 INTEGERS, both and bool COMPARE (to bool), bool LOGIC.
+        `b` may be a float, or beside int64 an integer value's Size. Float32 has BINARY, int64
+        INTEGERS, both and bool COMPARE (to bool), bool LOGIC.
         """
         step = f"binary {op}"
         first = self._value(step, a)
@@ -78,7 +79,7 @@ class Elements(Values):
         return self._made(self._native.where(kind.code, condition, a, other), kind, max(ranks))
 
     def cast(self, x: int, dtype: ValueType | str) -> int:
-        """As torch.Tensor.to."""
+        """Convert a value to another dtype, as torch.Tensor.to does."""
         found, kind = self._value("cast", x), ValueType(dtype)
         if found.dtype is kind:
             return x
@@ -93,5 +94,5 @@ class Elements(Values):
         return self._made(self._native.integer(self._size(value)), ValueType.INT64, 0)
 
     def arange(self, stop: int | Size) -> int:
-        """0, 1, ... stop - 1, int64."""
+        """Make the values 0, 1, ... stop - 1, int64."""
         return self._made(self._native.arange(self._size(stop)), ValueType.INT64, 1)

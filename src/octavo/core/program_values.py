@@ -117,18 +117,24 @@ class Values:
         return self._made(self._native.constant(kind.code, address, list(sizes)), kind, len(sizes))
 
     def size(self, value: int, axis: int) -> Size:
-        """How many elements the value has along an axis."""
+        """Return how many elements the value has along an axis."""
         return Size(self._native.size(value, self._axis("size", value, axis)))
 
     def compute(self, op: str, a: Length, b: Length) -> Length:
-        """One of ARITHMETIC; quotients are rounded down, remainders have the sign of `b`."""
+        """Apply one of ARITHMETIC to two lengths.
+
+        Quotients are rounded down, remainders have the sign of `b`.
+        """
         if op not in ARITHMETIC:
             raise ValueError(f"compute: {op!r} is none of {', '.join(ARITHMETIC)}")
         code = ARITHMETIC.index(op)
         return Size(self._native.compute(code, self._size(a), self._size(b)))
 
     def reshape(self, value: int, sizes: Sequence[Length]) -> int:
-        """As torch.reshape, one size may be -1; moves data only where no strides say the same."""
+        """Reshape as torch.reshape does: one size may be -1.
+
+        Data moves only where no strides say the same.
+        """
         found = self._value("reshape", value)
         numbers = self._sizes("reshape", value, sizes)
         made = self._native.reshape(found.dtype.code, value, numbers)
@@ -140,7 +146,7 @@ class Values:
         return self._made(self._native.contiguous(found.dtype.code, value), found.dtype, found.rank)
 
     def permute(self, value: int, axes: Sequence[int]) -> int:
-        """As torch.permute."""
+        """Permute the axes, as torch.permute does."""
         found = self._value("permute", value)
         order = [self._axis("permute", value, axis) for axis in axes]
         if sorted(order) != list(range(found.rank)):
@@ -157,7 +163,7 @@ class Values:
         stop: Length | None,
         step: Length = 1,
     ) -> int:
-        """`value[..., start:stop:step, ...]` along an axis, as Python counts."""
+        """Take `value[..., start:stop:step, ...]` along an axis, as Python counts."""
         found, along = self._value("slice", value), self._axis("slice", value, axis)
         end = self.size(value, along) if stop is None else stop
         first = 0 if start is None else start
@@ -167,7 +173,7 @@ class Values:
         return self._made(made, found.dtype, found.rank)
 
     def expand(self, value: int, sizes: Sequence[Length]) -> int:
-        """As torch.expand: axes of one element repeat, -1 leaves an axis as it is."""
+        """Expand as torch.expand does: axes of one element repeat, -1 leaves an axis as it is."""
         found = self._value("expand", value)
         if len(sizes) < found.rank:
             self._refuse("expand", value, f"does not expand to {len(sizes)} axes")
@@ -176,7 +182,7 @@ class Values:
         return self._made(made, found.dtype, len(numbers))
 
     def unsqueeze(self, value: int, axis: int) -> int:
-        """As torch.unsqueeze."""
+        """Insert an axis of one element, as torch.unsqueeze does."""
         found, at = self._value("unsqueeze", value), self._axis("unsqueeze", value, axis, 1)
         if found.rank == MOST_AXES:
             self._refuse("unsqueeze", value, "has no room for another axis")

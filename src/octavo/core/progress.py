@@ -26,7 +26,7 @@ _one_at_a_time = threading.Lock()
 
 
 def _free() -> None:
-    """In a child of a fork: the thread that draws stayed in its parent."""
+    """Make a new lock in a child of a fork: the thread that draws stayed in its parent."""
     global _one_at_a_time  # noqa: PLW0603
     _one_at_a_time = threading.Lock()
 
@@ -57,7 +57,7 @@ def says_progress(call: Call) -> Call:
 
 
 def is_watched(stream: Any) -> bool:
-    """Whether `stream` is an open terminal; whatever a program put in stderr's place is none."""
+    """Tell whether `stream` is an open terminal; what a program put in stderr's place is none."""
     try:
         return bool(stream.isatty())
     except Exception:  # noqa: BLE001 - None, closed, or an object of somebody else's
@@ -66,7 +66,7 @@ def is_watched(stream: Any) -> bool:
 
 @contextlib.contextmanager
 def speaks_alone() -> Iterator[bool]:
-    """Whether nobody else draws on the terminal; meanwhile nobody else will."""
+    """Tell whether nobody else draws on the terminal; meanwhile nobody else will."""
     lock = _one_at_a_time
     free = lock.acquire(blocking=False)
     try:
@@ -132,7 +132,7 @@ class _Line:
             _unwrap(name)
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Says it at the next drawing."""
+        """Set the stage and how much of it is done, for the next drawing to show."""
         self._stage = f"{stage} {done:,} of {total:,}" if total > 1 else stage
 
     def clear(self) -> None:
@@ -178,11 +178,11 @@ class _Beside:
 
     @property
     def passes(self) -> bool:
-        """Whether no line stands there: it is gone, or was its parent's, before a fork."""
+        """Tell whether no line stands there: it is gone, or was its parent's, before a fork."""
         return self._line.over or os.getpid() != self._process
 
     def write(self, text: str) -> Any:
-        """As the stream's."""
+        """Write `text` to the stream, as the stream's own `write` does."""
         if self.passes:  # in a child, nobody would ever release the lock
             return self.stream.write(text)
         with self._line.lock:
@@ -193,7 +193,7 @@ class _Beside:
         return written
 
     def writelines(self, texts: Iterable[str]) -> None:
-        """As the stream's."""
+        """Write `texts` to the stream, as the stream's own `writelines` does."""
         for text in texts:
             self.write(text)
 

@@ -24,7 +24,7 @@ class QType(Enum):
 
     @property
     def is_integer(self) -> bool:
-        """Whether values are integers with a scale."""
+        """Tell whether values are integers with a scale."""
         return self in (QType.INT4, QType.INT8, QType.UINT8)
 
     @property
@@ -102,15 +102,15 @@ class QParams:
     axis: int | None
 
     def dequantize(self, q: npt.NDArray[Any]) -> Float32:
-        """`(q - zero_point) * scale`, float32, in the shape of `q`."""
+        """Return `(q - zero_point) * scale`, float32, in the shape of `q`."""
         scale, zero = self._spread(q.ndim)
         steps: Float32 = (q.astype(np.int32) - zero).astype(np.float32)
         return np.multiply(steps, scale, dtype=np.float32)
 
     def quantize(self, w: Float32, grid: Grid) -> npt.NDArray[Any]:
-        """`clamp(round_half_even(w / scale) + zero_point, qmin, qmax)` in `grid.dtype`.
+        """Return `clamp(round_half_even(w / scale) + zero_point, qmin, qmax)` in `grid.dtype`.
 
-        The plain statement of what `octavo.core.kernels.quantize_weight` computes faster.
+        This is the plain statement of what `octavo.core.kernels.quantize_weight` computes faster.
         """
         scale, zero = self._spread(w.ndim)
         steps = np.clip(np.rint(w / scale), grid.qmin - zero, grid.qmax - zero)

@@ -144,7 +144,7 @@ class Lstm(Recurrent):
         out: Any = None,
         threads: int = 0,
     ) -> tuple[Any, Any, Any]:
-        """(y, h, c) for `x` float32 [T, B, input_size], in `x`'s kind of array.
+        """Return (y, h, c) for `x` float32 [T, B, input_size], in `x`'s kind of array.
 
         y is [T, B, directions * output_size], h [layers * directions, B, output_size], c likewise
         with hidden_size; `h0` and `c0` have their shapes, zeros where None. `lengths` integers [B]:
@@ -173,7 +173,7 @@ class Gru(Recurrent):
         clip: float = 0.0,
         linear_before_reset: bool = True,
     ) -> Gru:
-        """As `Lstm.from_float`, with gates r, z, n: weights [3 * hidden, ...].
+        """Build the layer as `Lstm.from_float` does, with gates r, z, n: weights [3 * hidden, ...].
 
         `linear_before_reset=False` is ONNX's default:
         `n = tanh(W_in x + b_in + W_hn (r h) + b_hn)`.
@@ -186,7 +186,7 @@ class Gru(Recurrent):
     def __call__(
         self, x: Any, h0: Any = None, lengths: Any = None, out: Any = None, threads: int = 0
     ) -> tuple[Any, Any]:
-        """(y, h), as `Lstm.__call__`."""
+        """Return (y, h), as `Lstm.__call__` does without c."""
         return self._apply(x, h0, None, lengths, out, threads)[:2]
 
 
@@ -207,7 +207,7 @@ class Rnn(Recurrent):
         reverse: bool = False,
         clip: float = 0.0,
     ) -> Rnn:
-        """As `Lstm.from_float`, with one gate: weights [hidden, ...]."""
+        """Build the layer as `Lstm.from_float` does, with one gate: weights [hidden, ...]."""
         kinds = {"tanh": Kind.RNN_TANH, "relu": Kind.RNN_RELU}
         if nonlinearity not in kinds:
             raise ValueError(f"nonlinearity: {nonlinearity!r} must be 'tanh' or 'relu'")
@@ -219,7 +219,7 @@ class Rnn(Recurrent):
     def __call__(
         self, x: Any, h0: Any = None, lengths: Any = None, out: Any = None, threads: int = 0
     ) -> tuple[Any, Any]:
-        """(y, h), as `Lstm.__call__`."""
+        """Return (y, h), as `Lstm.__call__` does without c."""
         return self._apply(x, h0, None, lengths, out, threads)[:2]
 
 
@@ -233,11 +233,18 @@ class LstmCell:
     def from_float(
         cls, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, *, keep_float: bool = False
     ) -> LstmCell:
-        """`w_ih` [4 * hidden, inputs], `w_hh` [4 * hidden, hidden], biases [4 * hidden] or None."""
+        """Build a cell from float weights.
+
+        `w_ih` is [4 * hidden, inputs], `w_hh` [4 * hidden, hidden], biases are [4 * hidden] or
+        None.
+        """
         return cls(Lstm.from_float(**_cell(4, w_ih, w_hh, b_ih, b_hh, keep_float)))
 
     def __call__(self, x: Any, h: Any = None, c: Any = None, threads: int = 0) -> tuple[Any, Any]:
-        """(h', c') [B, hidden] for `x` [B, inputs]; `h` and `c` [B, hidden], zeros where None."""
+        """Return (h', c') [B, hidden] for `x` [B, inputs].
+
+        `h` and `c` are [B, hidden], zeros where None.
+        """
         _, after, memory = self.layer(_step(x), _lifted(h, "h"), _lifted(c, "c"), threads=threads)
         return after[0], memory[0]
 
@@ -252,7 +259,11 @@ class GruCell:
     def from_float(
         cls, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, *, keep_float: bool = False
     ) -> GruCell:
-        """`w_ih` [3 * hidden, inputs], `w_hh` [3 * hidden, hidden], biases [3 * hidden] or None."""
+        """Build a cell from float weights.
+
+        `w_ih` is [3 * hidden, inputs], `w_hh` [3 * hidden, hidden], biases are [3 * hidden] or
+        None.
+        """
         return cls(Gru.from_float(**_cell(3, w_ih, w_hh, b_ih, b_hh, keep_float)))
 
     def __call__(self, x: Any, h: Any = None, threads: int = 0) -> Any:
@@ -277,7 +288,10 @@ class RnnCell:
         nonlinearity: str = "tanh",
         keep_float: bool = False,
     ) -> RnnCell:
-        """`w_ih` [hidden, inputs], `w_hh` [hidden, hidden], biases [hidden] or None."""
+        """Build a cell from float weights.
+
+        `w_ih` is [hidden, inputs], `w_hh` [hidden, hidden], biases are [hidden] or None.
+        """
         arguments = _cell(1, w_ih, w_hh, b_ih, b_hh, keep_float)
         return cls(Rnn.from_float(**arguments, nonlinearity=nonlinearity))
 

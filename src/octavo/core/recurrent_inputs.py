@@ -11,9 +11,9 @@ from octavo.core.kernels.buffers import array_of, array_or_tensor, is_tensor
 
 
 def sequence_of(x: Any, size: int) -> Any:
-    """`x` float32 [T, B, size] as the C++ core takes it: itself, where that is possible.
+    """Return `x` float32 [T, B, size] as the C++ core takes it: `x` itself, where that is possible.
 
-    Raises TypeError or ValueError, as all of these do; the message begins with the argument's name.
+    Raises TypeError or ValueError, whose message begins with the argument's name.
     """
     if isinstance(x, np.ndarray):
         _check_input(x.dtype == np.float32, x, size)
@@ -37,9 +37,10 @@ def _check_input(is_float32: bool, x: Any, size: int) -> None:
 
 
 def output_of(out: Any, shape: tuple[int, ...], apart_from: dict[str, Any]) -> Any:
-    """`out`, where it can be written as float32 of `shape`, apart from arguments (None: not given).
+    """Return `out`, where float32 of `shape` can be written there, apart from `apart_from`.
 
-    Kernels write items at a time while they still read the arguments.
+    `apart_from` has arguments by name (None: not given). Kernels write items at a time while they
+    still read the arguments.
     """
     out = array_or_tensor(out, "out")
     if tuple(out.shape) != shape:
@@ -61,12 +62,12 @@ def output_of(out: Any, shape: tuple[int, ...], apart_from: dict[str, Any]) -> A
 
 
 def _strides(x: Any) -> tuple[int, ...]:
-    """In elements, of an array or a tensor of float32."""
+    """Return the strides, in elements, of an array or a tensor of float32."""
     return tuple(s // 4 for s in x.strides) if isinstance(x, np.ndarray) else tuple(x.stride())
 
 
 def _misplaced(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether [T, B, columns] has a strided last axis, or two places that may be one."""
+    """Tell whether [T, B, columns] has a strided last axis, or two places that may be one."""
     steps, items, columns = shape
     if 0 in shape:
         return False
@@ -81,7 +82,7 @@ def _misplaced(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _share(a: Any, b: Any) -> bool:
-    """Whether the memory from the first to the last element of each has bytes in common."""
+    """Tell whether the memory from the first to the last element of each has bytes in common."""
     (first, end), (begin, last) = _extent(a), _extent(b)
     return first < last and begin < end
 

@@ -81,7 +81,7 @@ class Direction:
 
 
 def interleave(w: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:
-    """`w` [gates * hidden, ...], its rows in blocks [ceil(hidden/16)][gates][16], zero padded."""
+    """Put rows of `w` [gates * hidden, ...] in blocks [ceil(hidden/16)][gates][16], zero padded."""
     hidden = w.shape[0] // gates
     blocks = -(-hidden // BLOCK)
     padded = np.zeros((gates, blocks * BLOCK, *w.shape[1:]), w.dtype)
@@ -100,7 +100,7 @@ def separate(w: npt.NDArray[Any], gates: int, hidden: int) -> npt.NDArray[Any]:
 
 
 def permute_gates(w: npt.NDArray[Any], order: Sequence[int]) -> npt.NDArray[Any]:
-    """`w` [gates * hidden, ...] with gate `order[i]` in place i: `ONNX_LSTM`, `ONNX_GRU`."""
+    """Return `w` [gates * hidden, ...] with gate `order[i]` in place i: `ONNX_LSTM`, `ONNX_GRU`."""
     if sorted(order) != list(range(len(order))) or w.shape[0] % len(order):
         raise ValueError(f"order: {tuple(order)} does not permute the gates of shape {w.shape}")
     hidden = w.shape[0] // len(order)
@@ -134,7 +134,7 @@ def packed_integers(q: Int8, scale: Float32, gates: int) -> PackedWeight:
 
 
 def float_blocks(w: Float32) -> Float32:
-    """`w` [n, k] as `FloatWeight.blocks`, in new memory aligned for whole cache lines."""
+    """Return `w` [n, k] as `FloatWeight.blocks`, in new memory aligned for whole cache lines."""
     n, k = w.shape
     shape = (-(-n // BLOCK), BLOCK, k)
     padded = w.reshape(shape) if n % BLOCK == 0 else _padded(w, shape)
@@ -181,11 +181,11 @@ class Layout(NamedTuple):
 
     @property
     def directions(self) -> int:
-        """Of each layer."""
+        """Return the number of directions of each layer."""
         return 2 if self.bidirectional else 1
 
     def names(self) -> list[str]:
-        """Of the weights of one direction, in PyTorch's order."""
+        """Return the names of the weights of one direction, in PyTorch's order."""
         names = ["w_ih", "w_hh"] + (["b_ih", "b_hh"] if self.bias else [])
         return names + (["w_hr"] if self.proj else [])
 
@@ -294,7 +294,7 @@ def _float_set(float_layers: FloatLayers, layers: int, ways: int) -> set[tuple[i
 
 
 def checked_clip(clip: float) -> float:
-    """`clip`, where it is 0 or positive."""
+    """Return `clip`, where it is 0 or positive; raise ValueError for others."""
     if not isfinite(clip) or clip < 0:
         raise ValueError(f"clip: {clip} must be 0 (none) or a positive number")
     return float(clip)

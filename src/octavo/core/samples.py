@@ -66,7 +66,7 @@ def _page(height: int, width: int, rng: np.random.Generator) -> Array:
 
 
 def _between(size: int, knots: int) -> npt.NDArray[np.float32]:
-    """[size, knots]: what takes values at equally far knots to `size` points between them."""
+    """Return the matrix [size, knots] that interpolates equally far knots at `size` points."""
     at = (np.arange(size) + 0.5) / size * (knots - 1)
     weights = 1 - np.abs(at[:, None] - np.arange(knots)[None, :])
     found: npt.NDArray[np.float32] = np.maximum(weights, 0).astype(np.float32)
@@ -115,7 +115,7 @@ _MOST_ROWS = 2**22  # of a table that are looked at
 
 
 def hidden_of(length: int) -> int:
-    """How many elements of a short row are hidden: a quarter, and none of a single one."""
+    """Count the hidden elements of a short row: a quarter, and none of a single one."""
     return math.ceil(length / 4) if length > 1 else 0
 
 

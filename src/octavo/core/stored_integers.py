@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def moved_up(q: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
-    """`q + 128` by its bits: no wider copy of a large weight."""
+    """Return `q + 128` by its bits: no wider copy of a large weight."""
     found: npt.NDArray[np.uint8] = np.ascontiguousarray(q).view(np.uint8) ^ np.uint8(128)
     return found
 

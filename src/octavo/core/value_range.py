@@ -63,10 +63,10 @@ class Extent:
 
     @property
     def outliers(self) -> int:
-        """How many numbers are outliers, exact where all came in one array.
+        """Count the numbers that are outliers, exactly where all came in one array.
 
-        Over several arrays it is exact where the root mean square of the first ones is nowhere more
-        than `FALL` times that of all; else some of their outliers may be missing.
+        Over several arrays the count is exact where the root mean square of the first ones is
+        nowhere more than `FALL` times that of all; else some of their outliers may be missing.
         """
         return int((self._far > self._bound).sum())
 

@@ -29,7 +29,7 @@ _TOLD = (CONFIG, MODULES)
 
 
 def is_gguf(text: str) -> bool:
-    """Whether `text` is a GGUF file of llama.cpp, by its name or its first bytes."""
+    """Tell whether `text` is a GGUF file of llama.cpp, by its name or its first bytes."""
     path = Path(text).expanduser()
     if not path.is_file():
         return False
@@ -43,7 +43,7 @@ def is_gguf(text: str) -> bool:
 
 
 def names_checkpoint(text: str) -> bool:
-    """Whether `text` is the folder of a checkpoint of transformers, or a name in its cache.
+    """Tell whether `text` is the folder of a checkpoint of transformers, or a name in its cache.
 
     A name that is not in the cache counts where it has the form of the Hub's, `owner/name`, whose
     owner is no folder here. A folder of ONNX files that has no safetensors is none.
@@ -109,7 +109,7 @@ def _without_weights(folder: Path) -> str:
 
 
 def _cache() -> Path:
-    """Where huggingface_hub keeps what it downloaded, without loading it."""
+    """Return the folder where huggingface_hub keeps its downloads, without loading it."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or str(Path(home) / "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or str(Path(home) / "hub")).expanduser()

@@ -71,7 +71,7 @@ class _Graph:
         return graph
 
     def holds_int8(self, name: bytes) -> bool:
-        """Whether that is an initializer of int8, perhaps moved."""
+        """Tell whether that is an initializer of int8, perhaps moved."""
         owner, mover = self.owner(name), self.mover(name)
         if owner is None and mover is not None:
             return mover[0].holds_int8(mover[1].inputs[0])
@@ -201,8 +201,11 @@ def _input(node: _Node, index: int) -> bytes:
 
 
 def _is_needed(graphs: list[_Graph]) -> bool:
-    """Whether a product is in a body, two read one weight or one zero point, or a zero point is
-    left out: ONNX Runtime adds a scalar, which DequantizeLinear of blocks does not take."""
+    """Tell whether the products of a model need to be rewritten.
+
+    Products need that where one is in a body, two read one weight or one zero point, or a zero
+    point is left out: ONNX Runtime adds a scalar, which DequantizeLinear of blocks does not take.
+    """
     readers = Counter(name for graph in graphs for node in graph.nodes for name in node.inputs)
     read: Counter[bytes] = Counter()
     for graph, node, weight, zero in _places(graphs):
@@ -242,7 +245,10 @@ def _turn(root: _Graph, graphs: list[_Graph], folder: Path | None) -> None:
         return made[key]
 
     def middle(graph: _Graph, scale: bytes) -> bytes:
-        """128 for each scale, where there was no zero point; in the main graph all see it."""
+        """Add a zero point of 128 for each scale, where there was none, and return its name.
+
+        The tensor is in the main graph, where all graphs see it.
+        """
         owner = graph.owner(scale) if scale else None
         tensor = None if owner is None else owner.stored[scale][1]
         dims = b"" if tensor is None else tensor.dims

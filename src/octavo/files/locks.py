@@ -18,7 +18,7 @@ except ModuleNotFoundError:
 
 
 def available() -> bool:
-    """Whether this system locks."""
+    """Tell whether this system locks."""
     return fcntl is not None
 
 

@@ -115,9 +115,10 @@ def error_line(error: BaseException) -> str:
 
 
 def suggest_file(path: Path) -> str:
-    """` Did you mean 'm.onnx'?` of files in the folder of `path` that end as it does, or "".
+    """Return ` Did you mean 'm.onnx'?`, or "" where no file has a name like that of `path`.
 
-    The name of a Python module is meant for a PyTorch model.
+    The files are those in the folder of `path` that end as it does. The name of a Python module is
+    meant for a PyTorch model.
     """
     if path.name == str(path) and Path(f"{path}.py").is_file():
         return f" {path}.py may make a PyTorch model: name the callable too, {path}:<callable>."

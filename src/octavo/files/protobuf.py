@@ -17,7 +17,7 @@ class WireError(ValueError):
 
 
 def fields(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(tag, its start, start of the body, end) of each field in data[start:end].
+    """Yield (tag, its start, start of the body, end) of each field in data[start:end].
 
     A tag is the field's number and wire type: a known number with a foreign type is another field.
     """

@@ -30,7 +30,7 @@ class StagedFolder(StagedOutput):
 
     @property
     def path(self) -> Path:
-        """Where to write what the folder shall hold."""
+        """Return where to write what the folder shall hold."""
         return self.files / self.out.name
 
     @property

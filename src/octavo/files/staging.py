@@ -70,7 +70,7 @@ class StagedOutput:
 
     @property
     def files(self) -> Path:
-        """Where to write what is put in place at the end."""
+        """Return the folder for the files that are put in place at the end."""
         return self.folder / "files"
 
     @property
@@ -122,12 +122,12 @@ class Staging(StagedOutput):
 
     @property
     def model(self) -> Path:
-        """Where to write the model file."""
+        """Return where to write the model file."""
         return self.files / self.out.name
 
     @property
     def data(self) -> Path:
-        """Where to write the external data; the model refers to it by this file name."""
+        """Return where to write the external data; the model refers to it by this file name."""
         return self.files / self._data_name
 
     def commit(self) -> None:

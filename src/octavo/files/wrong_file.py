@@ -131,9 +131,10 @@ _SUFFIXES = {
 
 
 def misread(path: Path, reason: object) -> str:
-    """Why `path`, which could not be read for this `reason`, is no ONNX model, and what to do.
+    """Say why `path` is no ONNX model, and what to do.
 
-    Raises OSError where not even its first bytes can be read.
+    `path` could not be read for this `reason`. Raises OSError where not even its first bytes can be
+    read.
     """
     if path.is_dir():
         return _folder(path)
@@ -169,7 +170,7 @@ def _file(path: Path, head: bytes) -> Found | None:
 
 
 def _bin(path: Path) -> Found | None:
-    """Of Hugging Face's PyTorch files and OpenVINO's weights."""
+    """Tell PyTorch files of Hugging Face and weights of OpenVINO apart, or return None."""
     if path.with_suffix(".xml").is_file():
         return _OPENVINO
     return _TORCH if "pytorch" in path.name else None
@@ -179,7 +180,7 @@ _NO_JSON = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 def _is_own(path: Path, head: bytes) -> bool:
-    """Whether the header of a safetensors file has the entry that octavo.torch.save writes."""
+    """Tell whether the header of a safetensors file has the entry that octavo.torch.save writes."""
     with contextlib.suppress(*_NO_JSON), path.open("rb") as file:
         header = json.loads(file.read(8 + int.from_bytes(head[:8], "little"))[8:])
         return "octavo" in header.get("__metadata__", {})
@@ -208,7 +209,7 @@ def _held(folder: Path) -> str:
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Whether config.json says that Octavo quantized the checkpoint."""
+    """Tell whether config.json says that Octavo quantized the checkpoint."""
     try:
         config = json.loads((folder / CONFIG).read_text("utf-8"))
         return bool(config["quantization_config"]["quant_method"] == "octavo")

@@ -71,13 +71,13 @@ class Context:
         self._wishes: list[tuple[ir.Value, str]] = []
 
     def note(self, layer: str | None, text: str) -> None:
-        """Says of `layer` what is otherwise than it was, or why it is as it was."""
+        """Note of `layer` what was changed, or why nothing was."""
         said = self._notes.setdefault(text, [])
         if layer and layer not in said:
             said.append(layer)
 
     def notes(self) -> tuple[str, ...]:
-        """Each with the layers that it speaks of."""
+        """Return all notes, each with the layers that it speaks of."""
         found = [f"{text}: {listed(names)}" for text, names in self._notes.items()]
         return (*found, *self.sweeper.notes())
 
@@ -133,11 +133,11 @@ class Context:
         return None if tensor is None else np.asarray(tensor.numpy())
 
     def as_float32(self, x: ir.Value, node: ir.Node, dtype: ir.DataType | None) -> ir.Value:
-        """`x` in float32: itself, or a Cast shared by all layers of the graph that read it."""
+        """Return `x` in float32: itself, or a Cast that all its readers in the graph share."""
         return self.activations.as_float32(x, node, dtype or ir.DataType.FLOAT)
 
     def from_float32(self, y: ir.Value, dtype: ir.DataType | None, out: str) -> ir.Value:
-        """`y` in `dtype`: itself, or a Cast called `out`."""
+        """Return `y` in `dtype`: itself, or a Cast called `out`."""
         if dtype in (None, ir.DataType.FLOAT):
             return y
         assert dtype is not None
@@ -151,7 +151,7 @@ class Context:
             self.layers[kind] += 1
 
     def absorb(self, old: ir.Node, last: ir.Node, operator: Operator) -> ir.Node:
-        """`operator` where `last` stands, under `old`'s name; `old` and all up to `last` go."""
+        """Put `operator` where `last` stands, named as `old`; drop `old` and all up to `last`."""
         out = last.outputs[0].name or "y"
         self.names.nodes.free(old.name)
         values = self.put(operator, name=old.name or out, outs=[out])
@@ -177,5 +177,5 @@ class Context:
                 self.model.opset_imports.setdefault(domain, version)
 
     def has_operators(self) -> bool:
-        """Whether a node of the model is one of Octavo's."""
+        """Tell whether a node of the model is one of Octavo's."""
         return any(node.domain == DOMAIN for node in self.model.graph.all_nodes())

@@ -46,7 +46,7 @@ class Conv(Operator):
 
     @property
     def takes_activation(self) -> bool:
-        """Whether the node can apply an activation to its outputs, and applies none yet.
+        """Tell whether the node can apply an activation to its outputs, and applies none yet.
 
         It comes before the pool: where there is one, only what keeps the order of numbers fits.
         """
@@ -54,7 +54,7 @@ class Conv(Operator):
 
     @property
     def takes_pool(self) -> bool:
-        """Whether the node can have a pool, and has none yet.
+        """Tell whether the node can have a pool, and has none yet.
 
         Filters over one channel have another kernel, without pools (long ones would have it).
         """

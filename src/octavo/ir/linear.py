@@ -110,12 +110,12 @@ class Linear(Operator):
 
     @property
     def quantizes(self) -> tuple[int, WeightFormat]:
-        """What layers over one input have to have alike to be one node."""
+        """Return what layers over one input have to have alike to be one node."""
         return self.group_size, self.weight.format
 
     @property
     def takes_activation(self) -> bool:
-        """Whether the node can apply an activation to its outputs, and applies none yet."""
+        """Tell whether the node can apply an activation to its outputs, and applies none yet."""
         return self.activation == "none" and self.residual is None
 
     def constants(self, p: Packer) -> list[ir.Value]:

@@ -37,13 +37,13 @@ class Packer(Protocol):
     """Puts the constants of a native node into its graph."""
 
     def packed(self, weight: Weight, pack: Pack, *, layout: str) -> PackedValues:
-        """`weight`, packed once for all nodes that read it in this `layout`."""
+        """Return `weight`, packed once for all nodes that read it in this `layout`."""
 
     def bias(self, bias: ir.Value | None, count: int) -> ir.Value:
-        """`bias`, or as many zeros."""
+        """Return `bias`, or `count` zeros where there is none."""
 
     def constant(self, array: npt.NDArray[Any], what: str) -> ir.Value:
-        """`array`, called after the node and `what` it is."""
+        """Put `array` into the graph, named after the node and `what` it is."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Operator(ABC):
         return [*(value for _, value in self._values()), *sources]
 
     def weights(self) -> list[Weight]:
-        """Those that it has."""
+        """Return the weights that the layer has."""
         named = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         return [value for value in named if isinstance(value, Weight)]
 
@@ -129,7 +129,7 @@ def damaged(node: ir.Node, what: str) -> ModelError:
 
 
 def format_of(node: ir.Node) -> WeightFormat:
-    """How the node's weights are held. Raises ModelError for a format that is not known here."""
+    """Return how the node's weights are held. Raises ModelError for an unknown format."""
     given = node.attributes.get("weight_format")
     try:
         return WeightFormat.INT8 if given is None else WeightFormat.parse(given.as_string())

@@ -63,7 +63,7 @@ class RecurrentCell:
 
     @property
     def directions(self) -> int:
-        """1 or 2."""
+        """Return the number of directions, 1 or 2."""
         return 2 if self.direction == "bidirectional" else 1
 
     @property
@@ -75,7 +75,7 @@ class RecurrentCell:
 def pack_rows(
     kind: Kind, q: npt.NDArray[np.int8], scale: Float32, *, of_state: bool
 ) -> list[PackedWeight]:
-    """One direction's weight from integers [gates * H, inputs], gates in PyTorch's order.
+    """Pack one direction's weight of integers [gates * H, inputs], gates in PyTorch's order.
 
     A GRU that resets before the product has two products with h (`of_state`): r and z, then n.
     """

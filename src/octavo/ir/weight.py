@@ -34,7 +34,7 @@ class WeightIntegers:
 
 
 def rows_of(made: WeightIntegers | GroupedWeight, rows: slice) -> WeightIntegers | GroupedWeight:
-    """Those rows of a matrix."""
+    """Return the given rows of a matrix."""
     if isinstance(made, GroupedWeight):
         return replace(
             made,

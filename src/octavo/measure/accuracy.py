@@ -50,12 +50,12 @@ class Metric:
 
     @property
     def needs_labels(self) -> bool:
-        """Whether the data must have labels."""
+        """Tell whether the data must have labels."""
         return self.against is Against.LABELS
 
     @property
     def needs_references(self) -> bool:
-        """Whether predictions are compared with those of the float model."""
+        """Tell whether predictions are compared with those of the float model."""
         return self.against is Against.FLOAT_MODEL
 
     def score(self, predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
@@ -128,7 +128,7 @@ def batches(predictions: Sequence[Outputs], labels: Sequence[Any]) -> Iterator[t
 def output_pairs(
     predictions: Sequence[Outputs], references: Sequence[Outputs]
 ) -> Iterator[tuple[Array, Array]]:
-    """Every output of every batch beside the float model's."""
+    """Yield every output of every batch beside the float model's."""
     for number, (_, reference) in enumerate(batches(predictions, references)):
         outputs = predictions[number]
         if reference is None or len(outputs) != len(reference):
@@ -147,10 +147,11 @@ def output_pairs(
 
 
 def closeness(predictions: Sequence[Outputs], references: Sequence[Outputs]) -> float:
-    """1 less `octavo.core.metrics.relative_error` of the worst floating-point output of any batch.
+    """Return 1 less the error of the worst floating-point output of any batch.
 
-    1 for equal outputs; negative beyond an error of 1, minus infinity where a number is not finite
-    and the float model's is. Without a floating-point output, the share of equal elements.
+    The error is `octavo.core.metrics.relative_error`. The result is 1 for equal outputs; negative
+    beyond an error of 1, minus infinity where a number is not finite and the float model's is.
+    Without a floating-point output, the result is the share of equal elements.
     """
     pairs = list(output_pairs(predictions, references))
     floats = [(a, b) for a, b in pairs if b.dtype.kind == "f"]

@@ -75,7 +75,10 @@ def bench(
 
 
 def machine() -> str:
-    """`AMD EPYC 9R14, 2 processors, kernels avx512vnni`: the processors are those it may use."""
+    """Describe this machine: `AMD EPYC 9R14, 2 processors, kernels avx512vnni`.
+
+    The processors are those that this process may use.
+    """
     try:
         table = f"kernels {isa()}"
     except ValueError:  # OCTAVO_ISA names another; the models ran without Octavo's kernels
@@ -134,7 +137,10 @@ def compare(
 
 
 def _precise(found: Sequence[tuple[Opening, Opening]], pairs: Sequence[tuple[str, str]]) -> bool:
-    """Whether no interval needs to become narrower. Their place plays no part: that would bias."""
+    """Tell whether no interval needs to become narrower.
+
+    The place of the intervals plays no part: that would bias.
+    """
     if len(found) < ENOUGH or len(found) % 4:
         return False
     intervals = (middle_interval(_log_ratios(a, b, found)) for a, b in pairs)
@@ -142,9 +148,10 @@ def _precise(found: Sequence[tuple[Opening, Opening]], pairs: Sequence[tuple[str
 
 
 def _log_ratios(a: str, b: str, found: Sequence[tuple[Opening, Opening]]) -> list[float]:
-    """One figure for two openings: the opposite orders cancel what a place in them does.
+    """Return one log ratio for two openings: opposite orders cancel what a place in them does.
 
-    Where there are few, one for each opening: they are worth more than what that leaves in.
+    Where there are few, return one for each opening: more of them are worth more than what that
+    leaves in.
     """
     each = [tuple(opening.log_ratio(a, b) for opening in two) for two in found]
     if len(each) < FEW:
@@ -236,7 +243,7 @@ def _named(callables: Mapping[str, Call] | Sequence[Call]) -> dict[str, Call]:
 
 # docs/notes/tuning.md: "The interval is that of the signed-rank test"
 def middle_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """(estimate, low, high) of the middle of two or more noisy `values`, 99% sure.
+    """Return (estimate, low, high) of the middle of two or more noisy `values`, 99% sure.
 
     Values are taken to spread evenly around their middle, as the difference of two timings does
     that were made alike. The interval is the one of Wilcoxon's signed-rank test: its bounds are
@@ -260,7 +267,7 @@ def middle_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 @lru_cache
 def _averages_below(n: int) -> int:
-    """How many of the smallest Walsh averages of `n` values lie below the interval."""
+    """Count the smallest Walsh averages of `n` values that lie below the interval."""
     below = np.cumsum(_signed_rank_chances(n))
     return int(np.searchsorted(below, 0.005, side="right")) - 1
 

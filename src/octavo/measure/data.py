@@ -79,7 +79,9 @@ class _Items:
 
 
 def array(value: Any) -> npt.NDArray[Any]:
-    """`value` as an array: arrays, PyTorch tensors, numbers, texts, nested lists of them.
+    """Convert `value` to an array.
+
+    `value` may be an array, a PyTorch tensor, a number, a text or a nested list of them.
 
     Texts become arrays of objects. Raises ValueError or TypeError for what is no array.
     """
@@ -106,7 +108,7 @@ def label_value(value: Any) -> Any:
 
 
 def batch(item: Any, number: int, label: str | None) -> Batch:
-    """`item`, the `number`th from 0, as a feed and its label."""
+    """Return `item`, the `number`th from 0, as a feed and its label."""
     try:
         if isinstance(item, Mapping):
             return split_label(item, label, f"item {number}")
@@ -143,7 +145,7 @@ def split_label(columns: Mapping[str, Any], label: str | None, where: str) -> Ba
 
 
 def label_name(columns: Iterable[str], label: str | None, where: str) -> str | None:
-    """Which of `columns` holds the label: the one that is asked for, else one of LABELS.
+    """Return which of `columns` holds the label: `label` where that is given, else one of LABELS.
 
     Raises InputDataError where the one that is asked for is missing, or both of LABELS are there.
     """

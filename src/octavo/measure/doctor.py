@@ -154,7 +154,10 @@ def package_findings(packages: Sequence[Package]) -> list[Finding]:
 def file_findings(
     model: str, metadata: Mapping[str, str], features: Sequence[str], onnxruntime: str | None
 ) -> list[Finding]:
-    """Where a file written by Octavo and this machine do not fit. Foreign files give nothing."""
+    """List where a file written by Octavo and this machine do not fit.
+
+    Foreign files give nothing.
+    """
     findings = []
     needed = metadata.get("octavo.min_onnxruntime")
     if needed and onnxruntime and release(onnxruntime) < release(needed):

@@ -51,7 +51,7 @@ TABLES = (
 def kernel_tables(
     runnable: Sequence[str], in_use: str, features: Sequence[str] = (), *, amd: bool = False
 ) -> tuple[KernelTable, ...]:
-    """Every table of this processor's architecture, where it runs and what it would gain.
+    """List the tables of this processor's architecture, where each runs and what it would gain.
 
     `runnable`, `in_use` and `features` are `isas()`, `isa()` and `cpu_features()` of
     `octavo.core.kernels`; `amd` says that this processor is one of AMD's.

@@ -107,7 +107,7 @@ class Turn:
 
     @classmethod
     def of(cls, once: float, slot: float) -> Turn:
-        """Of about `slot` seconds, for a call that takes `once`."""
+        """Build a turn of about `slot` seconds, for a call that takes `once` seconds."""
         once = max(once, 1e-8)
         chunk = max(1, math.ceil(CHUNK / once))
         return cls(chunk, max(1, math.ceil(slot / once / chunk)), once <= LONG)
@@ -127,7 +127,7 @@ class Turn:
 
 
 def _nothing() -> None:
-    """Where nobody asks."""
+    """Do nothing at a step, where nobody asks to be told."""
 
 
 # docs/notes/tuning.md: "The value that counts is one of two openings"
@@ -194,7 +194,7 @@ class Openings:
 
     @property
     def is_busy(self) -> bool:
-        """Whether other programs had the processors in most passes: the rest may be luck."""
+        """Tell whether other programs had the processors in most passes: the rest may be luck."""
         return self._waited > self._made / 2
 
     def _is_over(self) -> bool:
@@ -253,7 +253,7 @@ def _warmed(call: Call, clock: Clock) -> float:
 
 
 def _passes(opening: float, turns: float, usual: int, budget: float) -> int:
-    """How many passes an opening is worth.
+    """Return how many passes an opening is worth.
 
     The `usual` ones, or as much time as opening took; if `budget` then holds `WANTED` twos of
     openings, and as few as one otherwise.

@@ -102,8 +102,11 @@ def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
 
 
 def read_jsonl(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
-    """One run a line, a JSON object of names to values, with the batch axis; or one sample a line,
-    without it, whose label is one value: those are put together to batches."""
+    """Read batches from a file of JSON objects of names to values, one a line.
+
+    A line is one run, with the batch axis; or one sample, without it, whose label is one value:
+    samples are put together to batches.
+    """
     waiting: list[Batch] = []
     for inputs, found in _lines(path, label):
         if not _is_sample(inputs, found):
@@ -119,7 +122,7 @@ def read_jsonl(path: Path, label: str | None, batch_size: int) -> Iterator[Batch
 
 
 def _is_sample(inputs: Feed, label: Any) -> bool:
-    """Whether a line is a sample: one label, and inputs that are no batch of one."""
+    """Tell whether a line is a sample: one label, and inputs that are no batch of one."""
     if label is None or isinstance(label, (list, dict)) or np.ndim(label):
         return False
     return all(a.ndim == 0 or a.shape[0] != 1 or a.ndim == 1 for a in inputs.values())
@@ -138,7 +141,7 @@ def _stacked(samples: Sequence[Batch]) -> Iterator[Batch]:
 
 
 def _lines(path: Path, label: str | None) -> Iterator[Batch]:
-    """Each line as it stands."""
+    """Yield the inputs and the label of each line as it stands."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             where = f"data {path}, line {number}"
@@ -170,7 +173,10 @@ def _regular(value: Any) -> Any:
 
 
 def read_csv(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
-    """One row a sample, below a line of names; a cell may be a JSON list of numbers."""
+    """Read batches from a CSV file of one row a sample, below a line of names.
+
+    A cell may be a JSON list of numbers.
+    """
     from pyarrow import csv
 
     options = csv.ConvertOptions(null_values=["", "NA", "N/A", "NULL", "null"])  # NaN is a number
@@ -180,7 +186,10 @@ def read_csv(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
 
 
 def read_parquet(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
-    """One row a sample; lists in a column are a sample's axes and have one length in a batch."""
+    """Read batches from a Parquet file of one row a sample.
+
+    Lists in a column are a sample's axes and have one length in a batch.
+    """
     from pyarrow import parquet
 
     def read() -> Iterator[Any]:

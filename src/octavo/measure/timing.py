@@ -80,7 +80,7 @@ class Comparison:
         return Ratio(statistics.median(ratios), *_quartiles(ratios))
 
     def speed(self, of: str, over: str) -> Ratio:
-        """How many times as fast one call is as the other: 2 is half the time."""
+        """Return how many times as fast call `of` is as call `over`: 2 is half the time."""
         return self.time(of=over, over=of)
 
     def check_threads(self, threads: int) -> None:
@@ -104,7 +104,7 @@ class Comparison:
 
 
 def pooled(parts: Sequence[Comparison]) -> Comparison:
-    """One comparison with the rounds of all `parts`, which timed the same calls.
+    """Return one comparison with the rounds of all `parts`, which timed the same calls.
 
     How fast a model runs depends on where its weights happen to lie in memory, by a tenth and more,
     and that changes from process to process, not from round to round.
@@ -236,7 +236,7 @@ def _warmed_up(
 
 
 def threads_are_busy() -> bool:
-    """Whether another thread of this process works, as pools do for a while after a call.
+    """Tell whether another thread of this process works, as pools do for a while after a call.
 
     This thread does not sleep meanwhile: it would lose its core to other programs, and what it runs
     next would take anything up to twice as long.

@@ -11,7 +11,7 @@ from octavo.recipe.scheme import GROUPS
 
 
 def is_in_blocks(w: WeightScheme | None) -> bool:
-    """Whether consecutive inputs share a scale."""
+    """Tell whether consecutive inputs share a scale."""
     return w is not None and w.granularity is Granularity.BLOCK
 
 
@@ -23,12 +23,12 @@ def format_of(w: WeightScheme) -> WeightFormat | None:
 
 
 def is_plain(w: WeightScheme) -> bool:
-    """Whether a block's scale and zero point are those of its range: 8 bits, of any length."""
+    """Tell whether a block's scale and zero point are those of its range: 8 bits, of any length."""
     return w.qtype is not QType.INT4 and w.observer != "search"
 
 
 def without_blocks(w: WeightScheme) -> WeightScheme:
-    """As near as a scale for each channel is; there, 4 bits would be too few."""
+    """Replace blocks by a scale for each channel, and 4 bits, which are too few there, by 8."""
     if not is_in_blocks(w):
         return w
     qtype = QType.INT8 if w.qtype is QType.INT4 else w.qtype

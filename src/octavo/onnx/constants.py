@@ -96,7 +96,7 @@ class Constants:
         return ir.convenience.get_const_tensor(value)
 
     def is_constant(self, value: ir.Value | None) -> bool:
-        """Whether `value` is stored, or follows from stored values by CHAIN_OPS alone."""
+        """Tell whether `value` is stored, or follows from stored values by CHAIN_OPS alone."""
         if value is None:
             return False
         known = self._constant.get(value)
@@ -127,7 +127,7 @@ class Constants:
         return self._constant[value]
 
     def computed(self, value: ir.Value | None) -> Computed | None:
-        """How `value` follows from stored values alone, where other than CHAIN_OPS are in it."""
+        """Return how `value` follows from stored values alone, where not by CHAIN_OPS alone."""
         if value is None:
             return None
         if value in self._computed:
@@ -162,7 +162,7 @@ class Constants:
         return Computed(by or node.op_type, tuple(stored))
 
     def bytes_stored(self, value: ir.Value) -> int:
-        """Of the tensors that a constant is made of, in the file."""
+        """Return the bytes, in the file, of the tensors that a constant is made of."""
         return sum(tensor.nbytes for _, tensor in self.leaves(value))
 
     def _stored(self, value: ir.Value) -> Iterator[ir.Value]:
@@ -398,7 +398,10 @@ class Constants:
 
 
 def _is_fixed(node: ir.Node) -> bool:
-    """Whether equal inputs give equal outputs, as the inputs show; results of layers are apart."""
+    """Tell whether equal inputs give equal outputs, as the inputs show.
+
+    Results of layers do not count as fixed.
+    """
     if node.op_type in RANDOM_OPS or node.op_type in LAYER_OPS:
         return False
     return not bodies_of(node)

@@ -152,7 +152,7 @@ def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[Found
 
 
 def _may_be_wide(site: Site) -> bool:
-    """Whether the layer may read rows for which sizes matter."""
+    """Tell whether the layer may read rows for which sizes matter."""
     return any(max(shape, default=0) >= WIDE_FROM for _, shape in site.layer.weights)
 
 
@@ -209,7 +209,10 @@ def _outcome(
 
 
 def _bytes_before(layer: Resolved, constants: Constants, counted: set[object]) -> int:
-    """Of weights that layers share: counted once for those that are quantized, once for others."""
+    """Return the bytes of the weights of `layer` before conversion.
+
+    Weights that layers share are counted once for those that are quantized, once for others.
+    """
     total = 0
     for w in layer.site.weights:
         key = (constants.root(w).key, layer.decision.scheme.is_float)
@@ -236,7 +239,7 @@ def _drawn(layer: Resolved, c: ReadContext) -> Drawn:
 
 
 def _store_float16(site: Site, c: ReadContext) -> Drawn:
-    """Each float32 weight in float16 behind a Cast, which ONNX Runtime folds at load."""
+    """Store each float32 weight in float16 behind a Cast, which ONNX Runtime folds at load."""
     accounts: list[Account | None] = []
     inputs = list(site.node.inputs)
     for i, value in enumerate(inputs):

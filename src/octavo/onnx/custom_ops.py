@@ -62,7 +62,7 @@ class CustomOps:
 
     @property
     def given(self) -> bool:
-        """Whether there is anything to register."""
+        """Tell whether there is anything to register."""
         return bool(self.libraries) or self.options is not None
 
     @contextmanager
@@ -82,7 +82,7 @@ class CustomOps:
 
 
 def libraries_in_force() -> list[str]:
-    """For a process of its own, to which options cannot go.
+    """Return the libraries for a process of its own, to which options cannot go.
 
     Raises OptionError where there are options: which libraries they have they do not tell.
     """

@@ -130,7 +130,7 @@ class InputStatistics:
 def input_statistics(
     source: Source, prepared: Prepared, feeds: Sequence[Feed] | None, error_feedback: bool
 ) -> InputStatistics | None:
-    """Of the linear layers whose scales are searched, for inputs that were given; None without."""
+    """Return statistics of linear layers whose scales are searched; None without given inputs."""
     layers = [
         decision.layer.name
         for decision in prepared.decisions
@@ -152,7 +152,7 @@ def _model(origin: Origin) -> ir.Model:
 def _reads(
     model: ir.Model, layers: Sequence[str]
 ) -> tuple[dict[str, tuple[_Read, ...]], dict[str, str]]:
-    """By a weight's name, the inputs of those of `layers` that hold it; by these, the weight."""
+    """Return by a weight's name the inputs of its `layers`, and by a layer's name the weight."""
     constants = Constants(opset_of(model))
     sites = {site.layer.name: site for site in inventory(model, constants)}
     found: dict[str, tuple[_Read, ...]] = {}

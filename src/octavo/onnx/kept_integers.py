@@ -30,13 +30,13 @@ class Moved:
 
 
 def stored_weights(constants: Constants, value: ir.Value) -> list[StoredWeight]:
-    """Those that a constant is made of."""
+    """Return the stored weights that a constant is made of."""
     found = (tensor for _, tensor in constants.leaves(value))
     return [tensor for tensor in found if isinstance(tensor, StoredWeight)]
 
 
 def is_stored(constants: Constants, value: ir.Value) -> bool:
-    """Whether a constant is made of such weights, or of weights in blocks."""
+    """Tell whether a constant is made of such weights, or of weights in blocks."""
     return any(
         isinstance(tensor, StoredWeight | StoredBlocks) for _, tensor in constants.leaves(value)
     )

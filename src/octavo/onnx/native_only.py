@@ -26,7 +26,11 @@ _MUCH = 0.1
 
 
 def native_only_layers(model: ir.Model, prepared: Prepared, request: Request) -> tuple[Layer, ...]:
-    """Those layers, for the recipe and selection of `request`; none for other formats than its."""
+    """Return the layers that target native holds in int8 and target portable in float.
+
+    The recipe and selection are those of `request`. There are none for QDQ, and none where the
+    recipe's weights are no integers.
+    """
     weight = request.recipe.default.weight
     if request.form.qdq or weight is None or not weight.qtype.is_integer:
         return ()
@@ -41,7 +45,7 @@ def native_only_layers(model: ir.Model, prepared: Prepared, request: Request) ->
 def _are_integers(
     model: ir.Model, prepared: Prepared, request: Request, target: Target
 ) -> list[bool]:
-    """Whether each layer would be in integers; False for kinds that targets hold alike."""
+    """Tell whether each layer would be in integers; False for kinds that targets hold alike."""
     form = replace(request.form, target=target)
     context = make_context(model, TensorStore(None), prepared.constants, form.at(prepared.opset))
     # What takes few bits in one target may take too many in the other.
@@ -55,7 +59,7 @@ def _are_integers(
 
 
 def note_of(layers: Sequence[Layer], request: Request) -> str:
-    """One line for the report; "" where there is nothing to say."""
+    """Return one line on `layers` for the report; "" where there is nothing to say."""
     if not layers:
         return ""
     if request.form.native:
@@ -86,7 +90,7 @@ def advice_of(layers: Sequence[Layer], request: Request) -> str:
 
 
 def _listed(layers: Sequence[Layer]) -> str:
-    """`57 Conv (/a, /b, /c and 54 more), 2 GRU (/d, /e)`."""
+    """List layers by operator: `57 Conv (/a, /b, /c and 54 more), 2 GRU (/d, /e)`."""
     by_op: dict[str, list[str]] = defaultdict(list)
     for layer in layers:
         by_op[layer.op].append(layer.name)

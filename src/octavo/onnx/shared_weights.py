@@ -21,7 +21,7 @@ class MatrixUses:
     def add(
         self, axis: int, scheme: WeightScheme, *, transposed: bool, lookup: bool, rows: bool
     ) -> None:
-        """One more layer, with its channels along `axis`: a `lookup`, or a product per row."""
+        """Add one more layer, with its channels along `axis`: a `lookup`, or a product per row."""
         self.axes.add(axis)
         self.transposed.add(transposed)
         self.lookups_only = self.lookups_only and lookup

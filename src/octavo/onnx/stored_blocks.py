@@ -61,7 +61,7 @@ class StoredBlocks(ir.LazyTensor):
 
     @property
     def stored_dtype(self) -> ir.DataType:
-        """Of an integer."""
+        """Return the type of a stored integer."""
         return ir.DataType.UINT4 if self.format.bits == 4 else ir.DataType.UINT8
 
     def floats(self) -> npt.NDArray[np.float32]:
@@ -97,7 +97,7 @@ class StoredBlocks(ir.LazyTensor):
 
 
 def _powers(scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """For each row 1, or the power of two over which its scales are float16 that are not tiny."""
+    """Return each row's divisor, 1 or a power of two, that makes its scales float16, not tiny."""
     top = np.abs(scale).max(axis=1, initial=0)
     held = ((top >= LEAST) & (top < MOST)) | (top == 0)
     _, exponent = np.frexp(top)

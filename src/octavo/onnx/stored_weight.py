@@ -43,12 +43,12 @@ class StoredWeight(ir.LazyTensor):
 
     @property
     def affine(self) -> bool:
-        """Whether its int8 integers have zero points."""
+        """Tell whether its int8 integers have zero points."""
         return bool(np.any(self.zero_point))
 
     @property
     def zero_point(self) -> npt.NDArray[np.int8]:
-        """Those of the int8 integers."""
+        """Return the zero point or points of the int8 integers."""
         return as_int8(np.zeros(0, self._zero_point.dtype), self._zero_point)[1]
 
     def integers(self) -> npt.NDArray[np.int8]:
@@ -57,11 +57,11 @@ class StoredWeight(ir.LazyTensor):
         return as_int8(stored, np.zeros(0, stored.dtype))[0]
 
     def scales(self) -> npt.NDArray[np.float32]:
-        """One for each integer."""
+        """Return the scales, one for each integer."""
         return np.broadcast_to(self._scale, self.shape.numpy())
 
     def zero_points(self) -> npt.NDArray[np.int8]:
-        """One for each int8 integer."""
+        """Return the zero points, one for each int8 integer."""
         return np.broadcast_to(self.zero_point, self.shape.numpy())
 
     def floats(self) -> npt.NDArray[np.float32]:

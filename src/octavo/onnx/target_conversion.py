@@ -167,7 +167,10 @@ def convert_target(
 def _check(
     source: Source, converted: Path, feeds: list[Feed] | None, turned: _Turned, *, ours: bool
 ) -> Restored:
-    """Of our own files the two are compared, whose activations are both per row."""
+    """Check the converted file on `feeds`.
+
+    A file of our own is compared with `source`: the activations of both are per row.
+    """
     assert source.path is not None
     if turned.outcomes and not ours and is_affordable(source):
         return check_restored(source, converted, feeds, turned.outcomes)
@@ -246,7 +249,7 @@ def _to_native(
     progress: Progress,
     attention: AttentionType,
 ) -> _Turned:
-    """By way of the float model that the file stands for."""
+    """Convert `source` to target native by way of the float model that the file stands for."""
     model, ours = source.model, OURS in source.model.metadata_props
     restoring = RestoringContext(model, Constants(opset_of(model)))
     restore(restoring)

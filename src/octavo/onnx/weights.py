@@ -70,7 +70,7 @@ class WeightStore:
         lookup: bool = False,
         rows: bool = False,
     ) -> None:
-        """Says before conversion that a layer will use `root` with channels along `axis`.
+        """Say before conversion that a layer will use `root` with channels along `axis`.
 
         `transposed`: the layer wants the integers in the other orientation than stored; `lookup`:
         it picks rows of a table; `rows`: it multiplies activations that are quantized per row.
@@ -79,11 +79,11 @@ class WeightStore:
         uses.add(axis, scheme, transposed=transposed, lookup=lookup, rows=rows)
 
     def announce_blocks(self, root: Root, *, transposed: bool, scheme: WeightScheme) -> None:
-        """Says before conversion that a linear layer will ask for `blocks` of `root`."""
+        """Say before conversion that a linear layer will ask for `blocks` of `root`."""
         self._in_blocks[root.key, 0 if transposed else 1] = scheme
 
     def blocks_along(self, root: Root, axis: int) -> WeightScheme | None:
-        """How a linear layer holds the slices of `root` along `axis`, if in blocks."""
+        """Return how a linear layer holds the slices of `root` along `axis`, if in blocks."""
         return self._in_blocks.get((root.key, axis))
 
     def scheme(self, root: Root) -> WeightScheme:
@@ -108,7 +108,7 @@ class WeightStore:
     def table(
         self, root: Root, axis: int, rank: int, *, transposed: bool
     ) -> tuple[ir.Value, ir.Value, Account | None]:
-        """As `matrix`, for lookups: the integers [V, ...] and their scales [V, 1, ...]."""
+        """Return, as `matrix` but for lookups, integers [V, ...] and their scales [V, 1, ...]."""
         held, q, stats = self._matrix(root, axis, transposed=transposed)
         scale = held.scale
         if scale.shape is None or len(scale.shape) != rank:
@@ -199,7 +199,7 @@ class WeightStore:
         return held, stats if first else None
 
     def float16(self, value: ir.Value) -> tuple[ir.Value, Account | None]:
-        """`value` stored in float16 behind a Cast to its own type, and a Transpose where asked."""
+        """Store `value` in float16 behind a Cast to its own type, and a Transpose where asked."""
         root = self.constants.root(value)
         key, view = ("float16", root.key), ("float16 transposed", root.key)
         first = key not in self._held
@@ -240,7 +240,7 @@ class WeightStore:
     def quantize(
         self, array: npt.NDArray[np.float32], axis: int | None, scheme: WeightScheme, name: str
     ) -> QuantizedWeight:
-        """`array` under `scheme`, with channels along `axis`. `name` is for errors."""
+        """Quantize `array` under `scheme`, with channels along `axis`. `name` is for errors."""
         grid = Grid.of(scheme.qtype, symmetric=scheme.symmetric, reduce_range=scheme.reduce_range)
         ranges = None
         try:
@@ -264,7 +264,7 @@ class WeightStore:
         quantized: QuantizedWeight,
         graph: ir.Graph | None = None,
     ) -> _Held:
-        """`arrays` are integers, scale and perhaps zero point."""
+        """Register `arrays`: integers, scale and perhaps zero point."""
         suffixes = ("_quantized", "_scale", "_zero_point")
         values = [
             self._constant(array, f"{name}{suffix}", graph)

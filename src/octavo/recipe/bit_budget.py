@@ -82,7 +82,7 @@ class Mix:
 
     @property
     def is_limited(self) -> bool:
-        """Whether somebody says how large weights may become."""
+        """Tell whether somebody says how large weights may become."""
         return self.bits is not None or self.size is not None
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class _Way:
 
 
 def mixes(layer: Layer) -> bool:
-    """Whether a mix chooses how `layer` is held, where no rule does."""
+    """Tell whether a mix chooses how `layer` is held, where no rule does."""
     return layer.kind in _KINDS and all(len(shape) == 2 for _, shape in layer.weights)
 
 
@@ -224,12 +224,12 @@ USUAL = _scheme(WAYS[_USUAL])
 
 
 def is_grouped(scheme: Scheme) -> bool:
-    """Whether weights are in groups, so that a mix may choose others for them."""
+    """Tell whether weights are in groups, so that a mix may choose others for them."""
     return scheme.weight is not None and scheme.weight.block is not None
 
 
 def like(default: Scheme, chosen: Scheme) -> Scheme:
-    """`chosen`, whose activations are quantized as those of `default`, or not at all."""
+    """Return `chosen`, whose activations are quantized as those of `default`, or not at all."""
     activation = default.activation
     if activation is not None and activation.granularity is Granularity.GROUP:
         return chosen  # in groups of its own length
@@ -237,7 +237,7 @@ def like(default: Scheme, chosen: Scheme) -> Scheme:
 
 
 def _hull(ways: Sequence[_Way]) -> list[_Way]:
-    """Those ways of which each gains less for a byte than the one before it."""
+    """Return those ways of which each gains less for a byte than the one before it."""
     kept: list[_Way] = []
     for way in ways:
         while kept and way.bytes <= kept[-1].bytes:  # fewer inputs than a long group has

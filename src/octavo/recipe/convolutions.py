@@ -45,7 +45,7 @@ class Filters:
 
     @property
     def outputs(self) -> int:
-        """Of a group."""
+        """Return the number of outputs of a group."""
         return self.shape[0] // self.group
 
     @property
@@ -84,14 +84,17 @@ class Place(Enum):
     )
 
     def reason(self, ask: str) -> str:
-        """For reports; `ask` says how to get it quantized all the same."""
+        """Say in a report why the convolution is float.
+
+        `ask` says how to get it quantized all the same.
+        """
         return f"{self.value} it is float by default; {ask}"
 
 
 def gains_nothing(filters: Filters, ask: str) -> str | None:
-    """Why integers are not faster by a margin with these filters, or None where they are.
+    """Say why integers are not faster by a margin with these filters, or None where they are.
 
-    `ask` says in the reason how to get them all the same.
+    `ask` says in the reason how to get integers all the same.
     """
     outputs, inputs = filters.outputs, filters.inputs
     ask = f"is float by default, as integers gain it nothing; {ask}"
@@ -119,7 +122,7 @@ def gains_nothing(filters: Filters, ask: str) -> str | None:
 
 
 def are_stem(convolutions: int, linear_layers: int) -> bool:
-    """Whether a network with so many layers is one of linear layers, such as a transformer.
+    """Tell whether a network with so many layers is one of linear layers, such as a transformer.
 
     Its convolutions are what makes its tokens: patches of an image, frames of a sound. Norms and
     the many layers after them even out what the last gets wrong, as they do with each other's

@@ -44,7 +44,7 @@ def check(pattern: str) -> None:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the expression describes all of `name`. Raises ValueError as `check` does."""
+    """Tell whether the expression describes all of `name`. Raises ValueError as `check` does."""
     expression, parts = _compiled(pattern)
     if parts is None:
         return expression.fullmatch(name) is not None
@@ -97,7 +97,7 @@ class _Walk:
         self._found: dict[tuple[int, int], int] = {}
 
     def ends(self, parts: Any, start: int) -> int:
-        """Where the parts, one after the other, may end that begin at `start`."""
+        """Return where `parts`, one after the other, may end that begin at `start`."""
         kept = self._found.get((id(parts), start))
         if kept is None:
             kept = 1 << start
@@ -162,7 +162,7 @@ def _leaf(source: str, flags: int) -> re.Pattern[str]:
 
 
 def _source(kind: Any, value: Any) -> str:
-    """One character, or one place, as it is written."""
+    """Return one character, or one place, as it is written in a pattern."""
     if kind is ops.LITERAL:
         return re.escape(chr(value))
     if kind is ops.NOT_LITERAL:

@@ -29,12 +29,12 @@ class Decision:
 
     @property
     def left_by_preset(self) -> bool:
-        """Whether a preset leaves the layer float, and nobody else has spoken of it."""
+        """Tell whether a preset leaves the layer float, and nobody else has spoken of it."""
         return self.origin is Origin.PRESET and self.scheme.is_float
 
 
 def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
-    """One decision for each layer, in order.
+    """Return one decision for each layer, in order.
 
     A rule by name or regex that matches no layer is an error: a misspelt name must not pass.
     """
@@ -43,7 +43,7 @@ def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
 
 
 def asked(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
-    """As `plan`, but layers that a mix is for are held in its usual way, by `Origin.MIX`.
+    """Decide as `plan`, but hold layers that a mix is for in its usual way, by `Origin.MIX`.
 
     Front ends change of these what they cannot hold, and then have `spent` choose.
     """
@@ -66,7 +66,7 @@ def spent(
     mix: Mix,
     storage: Storage = Storage.PACKED,
 ) -> list[Decision]:
-    """`decisions`, in which `mix` tells how those by `Origin.MIX` are held.
+    """Return `decisions`, in which `mix` tells how those by `Origin.MIX` are held.
 
     `held` is what becomes of each: what the mix is not for, or cannot be held in groups, counts
     as it is held there. Raises TooFewBitsError where the mix allows too little.

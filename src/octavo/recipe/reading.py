@@ -44,7 +44,10 @@ def within(*keys: str | int) -> Iterator[None]:
 
 
 def expect(value: Any, kind: type[T], key: str) -> T:
-    """`value`, where it is a `kind` (bool, int, float or str); a whole number passes as float."""
+    """Return `value`, where it is a `kind` (bool, int, float or str).
+
+    A whole number passes as float.
+    """
     if kind is float and type(value) is int and abs(value) < 2**1023:
         value = float(value)
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):

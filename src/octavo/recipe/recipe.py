@@ -65,7 +65,7 @@ class Rule:
                 ) from None
 
     def matches(self, layer: Layer) -> bool:
-        """Whether the rule speaks of `layer`."""
+        """Tell whether the rule speaks of `layer`."""
         if self.name is not None:
             return layer.name == self.name or fnmatchcase(layer.name, self.name)
         if self.regex is not None:
@@ -75,7 +75,7 @@ class Rule:
         return layer.op == self.op
 
     def describe(self) -> str:
-        """`name '/encoder/*'`, for messages."""
+        """Return what the rule matches, as `name '/encoder/*'`, for messages."""
         for key in ("name", "regex", "op"):
             if getattr(self, key) is not None:
                 return f"{key} {getattr(self, key)!r}"
@@ -84,7 +84,10 @@ class Rule:
 
     @property
     def place(self) -> str:
-        """`mine.yaml:3: `, with which a message begins; nothing for a rule made in Python."""
+        """Return the place, as `mine.yaml:3: `, with which a message begins.
+
+        The text is empty for a rule made in Python.
+        """
         if self.line is None:
             return ""
         return f"{self.file}:{self.line}: " if self.file else f"line {self.line}: "

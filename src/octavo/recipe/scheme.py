@@ -141,7 +141,7 @@ class Scheme:
 
     @property
     def is_float(self) -> bool:
-        """Whether the layer is left alone."""
+        """Tell whether the layer is left alone."""
         return self.weight is None
 
     def describe(self) -> str:

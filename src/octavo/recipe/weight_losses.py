@@ -14,7 +14,7 @@ ROWS = 256
 
 # docs/notes/rounding.md: "Losses without gradients"
 def weight_losses(rows: Any, elements: int) -> tuple[float, ...] | None:
-    """By way of a mix, what outputs lose, compared with the same of other layers.
+    """Return what outputs lose in each of `WAYS`, to compare with the same of other layers.
 
     `rows` [n, k], an array of floats with inputs last, are some of a weight of so many `elements`.
     None where they hold NaN or infinity, which quantizing them will name.
@@ -27,6 +27,6 @@ def weight_losses(rows: Any, elements: int) -> tuple[float, ...] | None:
 
 
 def some_rows(matrix: Any) -> Any:
-    """At most `ROWS` of a matrix, from all over it."""
+    """Return at most `ROWS` rows of a matrix, from all over it."""
     step = -(-len(matrix) // ROWS)
     return matrix[:: max(1, step)]

@@ -223,7 +223,7 @@ def loads_recipe(text: str, source: str = "<string>") -> Recipe:
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """`recipe` as YAML text that `loads_recipe` reads back to an equal one."""
+    """Return `recipe` as YAML text that `loads_recipe` reads back to an equal one."""
     from ruamel.yaml import YAML
 
     yaml = YAML()

@@ -114,7 +114,7 @@ class _Done(rich_progress.MofNCompleteColumn):
     """`3/10`, and nothing where nobody knows of how many."""
 
     def render(self, task: rich_progress.Task) -> Text:
-        """Of one bar."""
+        """Return the count of one bar; an empty text where its total is not known."""
         return Text("") if task.total is None else super().render(task)
 
 
@@ -140,9 +140,10 @@ def _bar() -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def working(stage: str) -> Iterator[None]:
-    """`progress_bar` around what knows nothing of its progress: it says `stage`, and for how long.
+    """Show `progress_bar` around work that knows nothing of its progress.
 
-    Only one may be shown at a time: what is inside has none of its own.
+    The bar says `stage`, and for how long. Only one may be shown at a time: what is inside has none
+    of its own.
     """
     with progress_bar() as progress:
         if progress is not None:

@@ -114,7 +114,7 @@ class TuningView:
         self._changed(_line(trial, self._bound, best=False))
 
     def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
-        """Each layer's effect on the output is known, the worst first."""
+        """Show that each layer's effect on the output is known, the worst first."""
         worst = ", ".join(f"{clean(name)} {words.number(error)}" for name, error in pairs[:3])
         self._sensitive = (
             f"ranked {count(len(pairs), 'layer')} with {count(model_runs, 'model run')}"
@@ -217,8 +217,11 @@ def _line(trial: Trial, bound: say.Bound, best: bool) -> str:
 
 
 def _latency(trial: Trial) -> list[str]:
-    """`814 ms -> 486 ms`: with the float model's time beside this trial, which is never its time
-    alone. So the float model's own line has none."""
+    """Format a trial's time, such as `814 ms -> 486 ms`, after the float model's.
+
+    The float model's time is the one beside this trial, which is never its time alone. So the float
+    model's own line has none.
+    """
     if trial.float_latency is None:
         return [words.latency(trial.latency)] if trial.index else []
     taken = say.seconds_of(trial, trial.float_latency)
@@ -226,7 +229,7 @@ def _latency(trial: Trial) -> list[str]:
 
 
 def _clock(seconds: float) -> str:
-    """`0:05`, `12:34`, `1:02:03`."""
+    """Format seconds as a clock does: `0:05`, `12:34`, `1:02:03`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -237,7 +240,10 @@ def _one_line(text: str, style: str) -> Text:
 
 
 def _table(trials: Sequence[Trial], best: int, bound: say.Bound, width: int) -> Table:
-    """One line a trial: recipes are cut, and a narrow terminal shows fewer figures."""
+    """Build a table of one line a trial.
+
+    Recipes are cut, and a narrow terminal shows fewer figures.
+    """
     for without in (), ("latency",), ("latency", "memory", "accuracy"):
         table = terminal.rich_table(trial_table(trials, best, bound, without))
         others = [c for c in table.columns if str(c.header) != "recipe"]

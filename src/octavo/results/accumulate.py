@@ -24,7 +24,10 @@ class Output:
         self._unit, self._numbers = True, 0
 
     def add(self, reference: Any, other: Any, padding: Padding) -> None:
-        """One run; what is no array of numbers, or of another shape, is noted."""
+        """Add one run.
+
+        Values that are not numbers, or arrays of different shapes, are noted instead.
+        """
         if not (holds_numbers(reference) and holds_numbers(other)):
             self._note = "it holds no numbers"
         elif reference.shape != other.shape:
@@ -62,7 +65,7 @@ class LayerErrors:
         self._inputs[name].add(*padding.seen(name, array, layer=True))
 
     def weights(self, array: Any) -> None:
-        """One of the layer's weights in the float model."""
+        """Count one of the layer's weights in the float model."""
         self._weights.add(array)
 
     def alone(self, reference: Any, other: Any, padding: Padding) -> None:
@@ -74,7 +77,7 @@ class LayerErrors:
         self._add(self._accumulated, reference, other, padding, "accumulated")
 
     def note(self, text: str) -> None:
-        """Says something of the layer, once."""
+        """Note a text about the layer, once however often that text is given."""
         self._notes[text] = None
 
     def found(

@@ -61,21 +61,21 @@ class _Names:
 
     @property
     def factory(self) -> bool:
-        """Whether the float model is `module:factory`, which commands take."""
+        """Tell whether the float model is `module:factory`, which commands take."""
         return self.torch and ":" in self.floating
 
     @property
     def folder(self) -> bool:
-        """Whether they are checkpoints, of which reports name the folder alone."""
+        """Tell whether they are checkpoints, of which reports name the folder alone."""
         return not self.factory and not self.quantized.endswith(".onnx")
 
     @property
     def on_disk(self) -> bool:
-        """Whether a command can name the float model; one in memory has no name."""
+        """Tell whether a command can name the float model; one in memory has no name."""
         return self.folder or self.factory or not self.floating.startswith("(")
 
     def report(self, **more: str) -> str:
-        """`octavo report`, with `more` options, by their names."""
+        """Return the command `octavo report`, with the options `more`, given by their names."""
         page = str(PurePath(self.quantized).with_suffix("" if self.folder else ".html"))
         page += ".html" if self.folder else ""
         kept = _options(self.options, _COMPARING, more)
@@ -84,7 +84,7 @@ class _Names:
         )
 
     def quantize(self, word: str, **more: str) -> str:
-        """`octavo quantize` to another file, in whose name `word` stands."""
+        """Return the command `octavo quantize` to another file, in whose name `word` stands."""
         path = PurePath(self.quantized)
         out = path.with_name(f"{path.stem}.{word}{path.suffix}")
         gone = _OF_RECIPES if "recipe" in more else frozenset[str]()
@@ -94,19 +94,19 @@ class _Names:
         return " ".join(("octavo quantize", *_quoted(self.floating, "-o", str(out)), *kept))
 
     def bench(self, *more: str) -> str:
-        """`octavo bench` of both on one thread."""
+        """Return the command `octavo bench` of both models on one thread."""
         kept = _options(self.options, _OPERATORS, {})
         both = _quoted(self.floating, self.quantized)
         return " ".join(("octavo bench", *both, "--threads 1", *more, *kept))
 
     @property
     def again(self) -> bool:
-        """Whether a command can name the recipe: of a file, perhaps nobody knows the place."""
+        """Tell whether a command can name the recipe: of a file, perhaps nobody knows the place."""
         return UNKNOWN_RECIPE not in self.options
 
     @property
     def _told(self) -> tuple[tuple[str, str], ...]:
-        """What the target says of the options, where nobody kept them."""
+        """Return what the target says of the options, where nobody kept them."""
         return (("--target", self.target),) if self.target == "native" else ()
 
 
@@ -133,7 +133,7 @@ def _names(report: Report | None, found: Comparison | None) -> _Names | None:
 
 
 def _in_python(judged: Judgement) -> Iterator[Advice]:
-    """Of a module that was quantized in Python, and is in no file."""
+    """Yield advice on a module that was quantized in Python, and is in no file."""
     if judged.found(Finding.NOTHING_QUANTIZED):
         yield Advice("See why each layer stays float.", "print(octavo.torch.inspect(float_model))")
         return

@@ -82,12 +82,12 @@ class Pair(Data):
 
     @property
     def within(self) -> float:
-        """How far from 1 the interval reaches."""
+        """Return how far from 1 the interval reaches."""
         return max(self.high - 1, 1 - self.low)
 
     @property
     def wide(self) -> bool:
-        """Whether the interval is too wide for its middle to be told alone."""
+        """Tell whether the interval is too wide for its middle to be told alone."""
         return self.high > WIDE * self.low
 
     @property
@@ -181,7 +181,7 @@ class Benchmark(Result):
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Each name without its folders, where no two are alike without them."""
+    """Map each name to that name without folders, where no two are alike without them."""
     given = list(dict.fromkeys(names))
     last = [name.replace("\\", "/").rpartition("/")[2] or name for name in given]
     return dict(zip(given, last if len(set(last)) == len(given) else given, strict=True))
@@ -235,7 +235,7 @@ def _sentence(pair: Pair, short: dict[str, str]) -> Line:
 
 
 def times(x: float) -> str:
-    """`0.523`, `1.031`, `12.5`."""
+    """Format a ratio as `0.523`, `1.031` or `12.5`."""
     return f"{x:.3f}" if x < 10 else f"{x:.3g}"
 
 

@@ -72,7 +72,7 @@ class Range(Data):
 
     @property
     def stretched(self) -> bool:
-        """Whether outliers take most of the resolution of one scale over all numbers."""
+        """Tell whether outliers take most of the resolution of one scale over all numbers."""
         return self.peak >= OUTLIERS
 
 
@@ -141,7 +141,7 @@ class OutputDifference(Data):
 
     @property
     def agreement(self) -> float | None:
-        """`top1`, where it means something."""
+        """Return `top1`, or None where it means nothing."""
         return self.top1 if self.scores else None
 
 
@@ -207,7 +207,7 @@ class Comparison(Result):
 
     @property
     def median_sqnr_db(self) -> float | None:
-        """Of the layers alone; None where none could be measured."""
+        """Return the median SQNR of the layers alone; None where none could be measured."""
         return median(self._rated) if self._rated else None
 
     @property

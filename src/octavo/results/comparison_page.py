@@ -101,7 +101,10 @@ def _largest(d: Difference | None) -> str:
 
 
 def decibels(d: Difference | None) -> str:
-    """`41.2 dB`, `exact`, `no signal`, `not finite`; `-` where nothing could be compared."""
+    """Format the SQNR of a difference; `-` where nothing could be compared.
+
+    Examples are `41.2 dB`, `exact`, `no signal` and `not finite`.
+    """
     if d is None:
         return "-"
     if d.non_finite or not d.values:

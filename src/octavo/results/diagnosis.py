@@ -85,7 +85,7 @@ class Diagnosis(Result):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that is needed is missing."""
+        """Tell whether nothing that is needed is missing."""
         return not any(f.level == "problem" for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Diagnosis(Result):
         return {**super().to_dict(), "ok": self.ok}
 
     def page(self, verbose: bool = False) -> Page:
-        """Of a file what it is on this machine; without one, the machine."""
+        """Yield what a file is on this machine, or without a file the machine, and the findings."""
         if self.model is None:
             yield from _machine(self)
         else:
@@ -140,7 +140,7 @@ def _table(table: KernelTable) -> str:
 
 
 def times(ratio: float) -> str:
-    """`1.7 times as fast`, or that there is no difference worth a figure."""
+    """Say `1.7 times as fast`, or that there is no difference worth a figure."""
     same = abs(ratio - 1) < _SAME
     return "about as fast" if same else f"{ratio:.2g} times as fast"
 

@@ -176,7 +176,10 @@ class _Work:
         return "work" if self.shares else "MACs"
 
     def of(self, rows: Sequence[_Row]) -> str:
-        """Of some layers; `?` where none of them is known, `>` in front where some are not."""
+        """Format the work of some layers.
+
+        The text is `?` where none of the work is known, and has `>` in front where some is not.
+        """
         known = [row.macs for row in rows if row.macs is not None]
         if not known:
             return "?"

@@ -74,17 +74,20 @@ class Judgement:
 
     @property
     def heading(self) -> str:
-        """What to do with the model: `Ready to ship, if it is fast enough`."""
+        """Return what to do with the model: `Ready to ship, if it is fast enough`."""
         if_fast = self.ship is Ship.READY and not self.timed
         return f"{self.ship.value}{_IF_FAST if if_fast else ''}"
 
     @property
     def in_short(self) -> str:
-        """`Check before you ship: it was compared on made-up inputs alone`."""
+        """Return what to do with the model, and why.
+
+        For example `Check before you ship: it was compared on made-up inputs alone`.
+        """
         return f"{self.heading}: {self.why}"
 
     def found(self, *which: Finding) -> bool:
-        """Whether one of them was found."""
+        """Tell whether one of them was found."""
         return any(finding in which for finding, _ in self.findings)
 
 
@@ -93,7 +96,9 @@ def judge(
     evidence: Evidence,
     sizes: tuple[int | None, int | None],
 ) -> Judgement:
-    """From a report, measurements or both; `sizes` are the models' bytes, as far as they are known.
+    """Judge a model from a report, measurements or both.
+
+    `sizes` are the models' bytes, as far as they are known.
 
     A model is ready where all outputs were compared on inputs that a user gave, and are close; if
     it is fast enough, where nothing tells.
@@ -140,7 +145,10 @@ def worst_error(found: Comparison | None) -> float | None:
 
 
 def speedup(pair: Pair) -> str:
-    """`1.92x`: how many times as fast the second model is; `1.7x to 6.6x` where nobody knows."""
+    """Say how many times as fast the second model is.
+
+    The text is `1.92x`, or a range such as `1.7x to 6.6x` where nobody knows.
+    """
     if pair.wide:
         return f"{1 / pair.high:.1f}x to {1 / pair.low:.1f}x"
     return f"{1 / pair.ratio:.2f}x"
@@ -161,7 +169,7 @@ def _error(report: Report | None, evidence: Evidence) -> float | None:
 def _findings(
     report: Report | None, evidence: Evidence, error: float | None, bound: float
 ) -> Iterator[tuple[Finding, str]]:
-    """Only what is there; in the order of `Finding`."""
+    """Yield only the findings that are there, in the order of `Finding`."""
     found = evidence.comparison
     if report is not None and not report.quantized:
         yield Finding.NOTHING_QUANTIZED, "no layer of it is quantized"
@@ -187,7 +195,7 @@ def _findings(
 
 
 def _not_finite(found: Comparison | None) -> bool:
-    """Whether an infinite error is one of numbers that are not finite: without signal (float's
+    """Tell whether an infinite error is one of numbers that are not finite: without signal (float's
     outputs are 0) it is infinite, too."""
     outputs = () if found is None else found.outputs
     differences = [o.difference for o in outputs if o.difference]
@@ -202,7 +210,7 @@ def _name(found: Comparison) -> str:
 def _unsure(
     report: Report | None, found: Comparison | None, error: float | None
 ) -> Iterator[tuple[Finding, str]]:
-    """Why the error may not be that of real inputs."""
+    """Yield findings of why the error may not be that of real inputs."""
     lost = sum(
         o.difference.float_non_finite for o in (found.outputs if found else ()) if o.difference
     )
@@ -234,7 +242,7 @@ def _unsure(
 
 
 def _missed(found: Comparison | None) -> int:
-    """How many layers no input came to."""
+    """Count the layers that no input came to."""
     layers = () if found is None else found.layers
     return sum(layer.alone is None and layer.accumulated is None for layer in layers)
 
@@ -267,7 +275,7 @@ def _facts(
 
 
 def _compared_outputs(found: Comparison | None) -> str:
-    """`output last_hidden_state`: which ones `_alike` speaks of."""
+    """Name the outputs that `_alike` speaks of, such as `output last_hidden_state`."""
     worst = worst_output(found)
     if found is None or worst is None:
         return "outputs"
@@ -275,7 +283,10 @@ def _compared_outputs(found: Comparison | None) -> str:
 
 
 def _alike(report: Report | None, evidence: Evidence) -> str | None:
-    """`99.6%`: the worst output's cosine with the float model's; None where it has none."""
+    """Format the worst output's cosine with the float model's, such as `99.6%`.
+
+    Return None where that output has none.
+    """
     worst = worst_output(evidence.comparison)
     if worst is not None and worst.difference is not None:
         d = worst.difference
@@ -287,7 +298,7 @@ def _alike(report: Report | None, evidence: Evidence) -> str | None:
 
 
 def _share(cosine: float, error: float) -> str:
-    """`99.6%`, `99.98%`: never 100% of what is not the same."""
+    """Format a cosine as `99.6%` or `99.98%`: never 100% of what is not the same."""
     if error == 0:
         return "100%"
     digits = 1 if cosine < 0.999 else 2 if cosine < 0.9999 else 3

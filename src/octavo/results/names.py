@@ -27,7 +27,7 @@ _CUTS = "/.:"
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> list[tuple[Key, list[Item]]]:
-    """(key, items) pairs in the order in which the keys first appear, adjacent or not."""
+    """Return (key, items) pairs in the order in which the keys first appear, adjacent or not."""
     found: dict[Key, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -57,7 +57,7 @@ def in_series(names: Sequence[str], alike: Sequence[Hashable]) -> list[Series]:
 
 
 def by_reason(reasons: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Each kind of reason once, in the order of the first of its kind, and where it stands.
+    """Return each kind of reason once, in the order of the first of its kind, and its places.
 
     Where numbers differ the text has the range: `its table has 512 to 3072 bytes`.
     """
@@ -79,7 +79,7 @@ def _merged(
 
 
 def counted_reasons(ops: Sequence[str], reasons: Sequence[str]) -> str:
-    """Why layers stay float, for a message: a line for each reason, such as `  30 Conv: ...`."""
+    """Say why layers stay float, for a message: a line a reason, such as `  30 Conv: ...`."""
     said = []
     for reason, places in by_reason(reasons):
         counts = Counter(ops[i] for i in places)
@@ -89,7 +89,7 @@ def counted_reasons(ops: Sequence[str], reasons: Sequence[str]) -> str:
 
 
 def shortened(names: Sequence[str], width: int = WIDTH) -> list[str]:
-    """Each name, or where it is too long its end behind `*`.
+    """Return each name, or where it is too long its end behind `*`.
 
     What is cut still tells the name from all others: more of it is kept where it must be.
     """
@@ -99,7 +99,10 @@ def shortened(names: Sequence[str], width: int = WIDTH) -> list[str]:
 
 
 def _cut(name: str, known: Sequence[str], width: int) -> str:
-    """`*` and the end of `name`; what tells it from names of the same end is put in front."""
+    """Cut a name to `*` and its end.
+
+    What tells the name from names of the same end is put in front.
+    """
     tail = name[-(width - 1) :]
     at = min((i for i in (tail.find(c) for c in _CUTS) if i > 0), default=0)
     tail = tail[at:]
@@ -110,6 +113,6 @@ def _cut(name: str, known: Sequence[str], width: int) -> str:
 
 
 def _common(a: str, b: str) -> int:
-    """How many characters the two begin with alike."""
+    """Count the characters that `a` and `b` begin with alike."""
     differ = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
     return next(differ, min(len(a), len(b)))

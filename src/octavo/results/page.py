@@ -127,7 +127,7 @@ def _padded(text: str, to: int, right: bool) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal `text` takes: two for a character of East Asia."""
+    """Count the columns of a terminal that `text` takes: two for a character of East Asia."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)

@@ -132,15 +132,15 @@ class Report(Result):
 
     @property
     def bits_per_weight(self) -> float | None:
-        """Of the quantized layers, with scales and zero points; None where there is none.
+        """Return the bits per weight of the quantized layers, with scales and zero points.
 
-        A shared weight counts once.
+        A shared weight counts once. None where no layer is quantized.
         """
         return bits_per_weight(self.quantized)
 
     @property
     def gains_nothing(self) -> bool:
-        """Whether the result is larger than the float model, or smaller by under a tenth.
+        """Tell whether the result is larger than the float model, or smaller by under a tenth.
 
         Never where the model had integers already, which stay: its recipe says `weights_of`.
         """

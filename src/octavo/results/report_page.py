@@ -54,7 +54,10 @@ def report_page(report: Report, verbose: bool, evidence: Evidence | None = None)
 
 
 def bits_per_weight(quantized: Sequence[LayerOutcome]) -> float | None:
-    """Of these layers, with scales and zero points, a shared weight once; None where none is."""
+    """Return the bits per weight of these layers, with scales and zero points.
+
+    A shared weight counts once. None where none of the layers is quantized.
+    """
     held = [o for o in quantized if o.bytes_after]
     weights = sum(math.prod(shape) for o in held for _, shape in o.layer.weights)
     return 8.0 * sum(o.bytes_after for o in held) / weights if weights else None
@@ -219,7 +222,7 @@ def _status(v: Verification) -> str:
 
 
 def _runs(v: Verification) -> str:
-    """On what it was compared; of one that passed, what else there is to say."""
+    """Say on what the model was compared; of a check that passed, what else there is to say."""
     shapes = f": {clean(v.ran_on)}" if v.ran_on else ""
     detail = f"; {clean(v.detail)}" if v.detail and v.status == "passed" else ""
     return f"{count(v.runs, 'run')} on inputs {clean(v.inputs)}{shapes}{padding(v.padding)}{detail}"

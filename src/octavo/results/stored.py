@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 28  # of what is read: a damaged or hostile file may promise a
 
 # docs/notes/reports.md: "A quantized file says what became of its layers"
 def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
-    """One line of JSON."""
+    """Write the outcomes as one line of JSON."""
     texts: dict[str, int] = {}
 
     def known(text: str) -> int:

@@ -42,15 +42,15 @@ class Target(Protocol):
 
     @property
     def label(self) -> str:
-        """What the model is called: a file's path, a factory's name, a module's type."""
+        """Return what the model is called: a file's path, a factory's name, a module's type."""
 
     @property
     def output_suffix(self) -> str:
-        """How the file that `save` writes ends: `.onnx`, `.safetensors`."""
+        """Return how the file that `save` writes ends: `.onnx`, `.safetensors`."""
 
     @property
     def threads(self) -> int | None:
-        """Of a run; None where the runtime chooses."""
+        """Return the number of threads of a run; None where the runtime chooses."""
 
     def fingerprint(self) -> str:
         """Return a digest of the float model and of what `build` depends on beside the recipe."""
@@ -100,8 +100,9 @@ class Target(Protocol):
     def errors(
         self, recipe: Recipe, sets: Sequence[Collection[str]], feeds: Sequence[Feed]
     ) -> Sequence[float]:
-        """For each set of layer names: the output's error with those layers quantized as `recipe`
-        says and all others float.
+        """Return the output's error for each set of layer names, with only those layers quantized.
+
+        They are quantized as `recipe` says, and all others are float.
 
         The error is `octavo.core.metrics.relative_error` of the worst floating-point output over
         all feeds; infinite where the quantized model gives non-finite numbers or fails.

@@ -43,7 +43,10 @@ class Bound:
     relative: bool = False
 
     def loss(self, x: float | None) -> str:
-        """`0.33%`, or `0.0033` where losses are absolute; nothing where there is no number."""
+        """Format a loss as `0.33%`, or `0.0033` where losses are absolute.
+
+        The text is empty where there is no number.
+        """
         if x is None:
             return ""
         if not math.isfinite(x):
@@ -66,7 +69,7 @@ class Bound:
 
     @property
     def gain(self) -> str:
-        """What a negative bound asks to gain, such as `2%`."""
+        """Return what a negative bound asks to gain, such as `2%`."""
         return "" if self.value is None else Bound(-self.value, self.relative).text
 
     @property
@@ -83,12 +86,12 @@ def _figures(x: float, digits: int) -> str:
 
 
 def _number(x: float) -> float:
-    """`x` without what multiplication by 100 adds to it: 57 for 0.57."""
+    """Return `x` without what multiplication by 100 adds to it: 57 for 0.57."""
     return float(f"{x:.12g}")
 
 
 def time_ratio(x: float | None) -> str:
-    """`0.52`: time over the float model's."""
+    """Format time over the float model's, such as `0.52`."""
     return "" if x is None else f"{x:.2f}"
 
 
@@ -141,7 +144,10 @@ def brief_recipe(trial: Trial) -> str:
 
 
 def outcome(trial: Trial, best: bool) -> str:
-    """One word: `best`, `met`, `missed`, `nearest` (the best of those that missed) or `failed`."""
+    """Say in one word how a trial ended.
+
+    The words are `best`, `met`, `missed`, `nearest` (the best of those that missed) and `failed`.
+    """
     if trial.failed:
         return "failed"
     if trial.index == 0:
@@ -195,5 +201,5 @@ def last_of(error: str) -> str:
 
 
 def failures(trials: Sequence[Trial]) -> list[tuple[str, list[Trial]]]:
-    """Each traceback once, with the trials that it ended."""
+    """Return each traceback once, with the trials that it ended."""
     return grouped((t for t in trials if t.failed), lambda t: t.error)

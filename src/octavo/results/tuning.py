@@ -35,22 +35,22 @@ class Status(Enum):
 
     @property
     def met(self) -> bool:
-        """Whether the search ended by itself with a recipe that meets the criterion."""
+        """Tell whether the search ended by itself with a recipe that meets the criterion."""
         return self in (Status.MET, Status.MET_AGREEMENT)
 
     @property
     def agreement_only(self) -> bool:
-        """Whether agreement with the float model stands in for an accuracy."""
+        """Tell whether agreement with the float model stands in for an accuracy."""
         return self is Status.MET_AGREEMENT
 
     @property
     def timed_out(self) -> bool:
-        """Whether the time was up."""
+        """Tell whether the time was up."""
         return self is Status.TIMED_OUT
 
     @property
     def stopped(self) -> bool:
-        """Whether the search did not end by itself, so that it can be resumed."""
+        """Tell whether the search did not end by itself, so that it can be resumed."""
         return self in (Status.TIMED_OUT, Status.INTERRUPTED)
 
 
@@ -114,17 +114,17 @@ class Trial(Data):
 
     @property
     def failed(self) -> bool:
-        """Whether evaluation raised an error."""
+        """Tell whether evaluation raised an error."""
         return bool(self.error)
 
     @property
     def is_static(self) -> bool:
-        """Whether activations have scales of calibration data."""
+        """Tell whether activations have scales of calibration data."""
         return self.approach is Approach.STATIC
 
     @property
     def shows_no_difference(self) -> bool:
-        """Whether the interval of its time shows no difference to the float model's."""
+        """Tell whether the interval of its time shows no difference to the float model's."""
         ratio, low, high = self.time_ratio, self.time_low, self.time_high
         crosses = low is not None and high is not None and low <= 1 <= high
         return ratio is not None and (abs(ratio - 1) < SMALLEST or crosses)
@@ -174,7 +174,7 @@ class TuneResult(Result):
 
     @property
     def gains_nothing(self) -> bool:
-        """Whether the search met the criterion, and no recipe is better by the objective.
+        """Tell whether the search met the criterion, and no recipe is better by the objective.
 
         Of accuracy any recipe may lose some: there the float model itself gains nothing.
         """

@@ -35,7 +35,7 @@ _WORST = 5  # layers of the ranking that are shown
 def trial_table(
     trials: Sequence[Trial], best: int, bound: say.Bound, without: Collection[str] = ()
 ) -> Table:
-    """One row a trial; `best` is the index of the one that is marked.
+    """Build a table of one row a trial; `best` is the index of the trial that is marked.
 
     `without` names columns of figures that are left out.
     """
@@ -54,7 +54,7 @@ def trial_table(
 
 
 def tuning_page(result: TuneResult) -> Iterator[Part]:
-    """How the search ended, what it found, and its trials."""
+    """Yield how the search ended, what the search found, and its trials."""
     yield line(clean(result.model), style="bold")
     heading, sentence = verdict(result)
     good = result.status.met and not result.gains_nothing
@@ -115,7 +115,7 @@ def native_gain(ratio: float) -> str:
 
 
 def why_ended(result: TuneResult) -> str:
-    """Why the search ended; nothing where that is not known."""
+    """Say why the search ended; nothing where that is not known."""
     stop, more = result.stop, "; give a timeout (tuning.exit_policy.timeout) to search on"
     if stop is None:
         return ""
@@ -189,13 +189,15 @@ def _numbers(trials: Sequence[Trial]) -> str:
 
 
 def bound_of(result: TuneResult) -> say.Bound:
-    """How the losses of `result` are written."""
+    """Return how the losses of `result` are written."""
     return say.Bound(result.bound, result.relative)
 
 
 def lost(result: TuneResult, trial: Trial) -> str:
-    """`loss 0.33% of at most 1%`, `gained 0.8%, at least 2% asked`; nothing where there is no
-    number."""
+    """Say what a trial lost or gained; nothing where there is no number.
+
+    For example `loss 0.33% of at most 1%` or `gained 0.8%, at least 2% asked`.
+    """
     bound = bound_of(result)
     if trial.loss is None:
         return ""
@@ -221,7 +223,7 @@ def _without_gain(result: TuneResult) -> str:
 
 
 def verdict(result: TuneResult) -> tuple[str, str]:
-    """How the search ended, in a word and in a sentence."""
+    """Say how the search ended, in a word and in a sentence."""
     best, criterion = say.recipe(result.best), clean(result.criterion)
     heading = result.status.value.capitalize()
     if result.status.met:
@@ -313,7 +315,10 @@ def _found(result: TuneResult) -> str:
 
 
 def _bracketed(text: str) -> str:
-    """`int8, 1 of 12 layers float (fc3)`: a colon would be one too many on the line."""
+    """Put what follows a colon in brackets: `int8, 1 of 12 layers float (fc3)`.
+
+    A colon would be one too many on the line.
+    """
     if text.count(": ") != 1:
         return text
     what, _, which = text.partition(": ")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def clean(text: object) -> str:
-    """`text` with control characters written as escapes: names come out of files."""
+    """Return `text` with control characters written as escapes: names come out of files."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
@@ -32,7 +32,7 @@ def amount(n: int) -> str:
 
 
 def ratio(before: int, after: int) -> str:
-    """`3.9x smaller`, `1.2x larger` or `the same size`."""
+    """Compare two sizes: `3.9x smaller`, `1.2x larger` or `the same size`."""
     if before == after or not before or not after:
         return "the same size" if before == after else f"{size(before)} to {size(after)}"
     word = "smaller" if after < before else "larger"
@@ -45,7 +45,10 @@ def number(x: float) -> str:
 
 
 def share(x: float) -> str:
-    """`98.4%`, `99.97%`: with as many digits as keep 100% and 0% for what is all or nothing."""
+    """Format a share as a percentage, such as `98.4%` or `99.97%`.
+
+    The text has as many digits as keep 100% and 0% for what is all or nothing.
+    """
     for digits in range(1, 6):
         text = f"{x:.{digits}%}"
         if x in (0.0, 1.0) or float(text[:-1]) not in (0.0, 100.0):
@@ -61,14 +64,17 @@ def alike(cosine: float | None, error: float) -> str:
 
 
 def apart(cosine_error: float | None, error: float) -> str:
-    """`1 - cosine 0.0026`; nothing where it was not measured, or is below what float64 holds."""
+    """Format an error of the cosine, such as `1 - cosine 0.0026`.
+
+    The text is empty where the error was not measured, or is below what float64 holds.
+    """
     if cosine_error is None or not math.isfinite(cosine_error):
         return ""
     return f"1 - cosine {number(cosine_error)}" if cosine_error > 0 or error == 0 else ""
 
 
 def duration(seconds: float) -> str:
-    """`31 ms`, `1.2 s`, `2 min 5 s`."""
+    """Format seconds as `31 ms`, `1.2 s` or `2 min 5 s`."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95 or not math.isfinite(seconds):  # a damaged file may say so
@@ -87,24 +93,24 @@ def latency(seconds: float | None) -> str:
 
 
 def decibels(x: float | None) -> str:
-    """`41.2 dB`; `exact` without noise, nothing where there is no number."""
+    """Format decibels as `41.2 dB`; `exact` without noise, nothing where there is no number."""
     if x is None:
         return ""
     return "exact" if x == math.inf else f"{x:.1f} dB"
 
 
 def count(n: int, noun: str) -> str:
-    """`1 layer`, `36 layers`."""
+    """Format a number with its noun: `1 layer`, `36 layers`."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 def padding(rows: int) -> str:
-    """`, without 37 rows of padding`; nothing where there is none."""
+    """Say `, without 37 rows of padding`; nothing where there is no padding."""
     return f", without {count(rows, 'row')} of padding" if rows else ""
 
 
 def counts(items: Iterable[str]) -> str:
-    """`12 MatMul, 1 Gemm`, in the order of the first of each."""
+    """Count equal items: `12 MatMul, 1 Gemm`, in the order of the first of each."""
     return ", ".join(f"{n:,} {clean(item)}" for item, n in Counter(items).items())
 
 
@@ -120,7 +126,7 @@ def names(items: Sequence[str], limit: int | None = 3) -> str:
 
 
 def shapes(weights: Iterable[tuple[str, tuple[int, ...]]]) -> str:
-    """`384x1536`, one for each weight."""
+    """Format the shapes of weights: `384x1536`, one for each weight."""
     return ", ".join("x".join(map(str, shape)) or "scalar" for _, shape in weights)
 
 

@@ -47,19 +47,19 @@ class WeightChoice(Protocol):
 
     @property
     def storage(self) -> str:
-        """Of the weight: "int8", "uint8", "float16" or "bfloat16"."""
+        """Return the storage of the weight: "int8", "uint8", "float16" or "bfloat16"."""
 
     @property
     def format(self) -> WeightFormat:
-        """How a linear layer holds the integers: in groups, or `INT8`."""
+        """Return how a linear layer holds the integers: in groups, or `INT8`."""
 
     @property
     def search(self) -> bool:
-        """Whether a group's scale is that of the least squared error, not of its range."""
+        """Tell whether a group's scale is that of the least squared error, not of its range."""
 
     @property
     def held(self) -> Hashable:
-        """What tells choices apart by what they make of a weight, whatever inputs become."""
+        """Return what tells choices apart by what they make of a weight, whatever inputs become."""
 
     @property
     def group(self) -> int:
@@ -67,7 +67,7 @@ class WeightChoice(Protocol):
 
     @property
     def affine(self) -> bool:
-        """Whether integers may have zero points."""
+        """Tell whether integers may have zero points."""
 
     @property
     def description(self) -> str:

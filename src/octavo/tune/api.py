@@ -267,8 +267,10 @@ def _finished(
 
 
 def _accepted(recipe: Recipe, report: Report | None) -> Recipe:
-    """`recipe` with room for the error that the saved model has on made-up inputs: its accuracy was
-    measured, so that quantizing by this recipe must not refuse it."""
+    """Give `recipe` room for the error that the saved model has on made-up inputs.
+
+    The model's accuracy was measured, so that quantizing by this recipe must not refuse it.
+    """
     error = None if report is None else report.verification.error
     if error is None or not recipe.max_error < 2 * error < math.inf:
         return recipe

@@ -54,8 +54,11 @@ class Plan:
     seed: int
 
     def searches(self) -> list[tuple[Strategy, Sequence[Space]]]:
-        """One search for each approach, with the recipes that it may start from: one but for
-        `auto` and dynamic quantization. Raises NothingQuantizedError where there is no choice."""
+        """Return one search for each approach, with the recipes that it may start from.
+
+        There is one such recipe, but for `auto` with dynamic quantization. Raises
+        NothingQuantizedError where there is no choice.
+        """
         found: list[tuple[Strategy, Sequence[Space]]] = []
         first = self.recipes[0]
         decisions = self.target.decisions(first)
@@ -164,7 +167,7 @@ def strategy_named(name: str) -> Strategy:
 
 
 def checked_shapes(given: Shapes | Sequence[Shapes]) -> tuple[dict[str, tuple[int, ...]], ...]:
-    """Each mapping of `given` with whole numbers; empty ones left out."""
+    """Return each mapping of `given` with whole numbers; empty ones are left out."""
     each = [given] if isinstance(given, Mapping) else list(given)
     return tuple({n: tuple(int(d) for d in shape) for n, shape in s.items()} for s in each if s)
 
@@ -190,7 +193,7 @@ def checked_evaluator(
     batch_size: int = BATCH_SIZE,
     label: str | None = None,
 ) -> Evaluator:
-    """How accuracy is measured, from the arguments of `tune`. Raises OptionError."""
+    """Build what measures accuracy, from the arguments of `tune`. Raises OptionError."""
     if isinstance(data, (str, os.PathLike)):
         data = read_data(os.fspath(data), label=label, batch_size=batch_size)
     elif data is not None:
@@ -218,7 +221,7 @@ def checked_evaluator(
 
 
 def is_torch(target: Target) -> bool:
-    """Whether it is a PyTorch model."""
+    """Tell whether it is a PyTorch model."""
     return target.output_suffix == ".safetensors"
 
 
@@ -260,9 +263,9 @@ def _metric(given: Any, tensors: bool) -> Metric:
 
 
 def checked_name(text: str) -> str:
-    """`module:function` as it is, where both can be found; the module is read, not imported.
+    """Return `module:function` as it is, where both can be found.
 
-    Raises OptionError.
+    The module is read, not imported. Raises OptionError.
     """
     module, colon, function = text.partition(":")
     form = all(part.isidentifier() for name in (module, function) for part in name.split("."))

@@ -53,8 +53,11 @@ class Auto:
     converges = True
 
     def search(self, context: SearchContext) -> Steps:
-        """At most one trial for each recipe to start from, and `most_evaluations` of the layers
-        of one; without bound where the search keeps going."""
+        """Yield trials: at most one for each recipe to start from, then some of layers.
+
+        Of the layers of one recipe there are at most `most_evaluations`, without bound where the
+        search keeps going.
+        """
         chosen = yield from choose_start(context)
         context.space = chosen.space
         tried = TrialMemory(context, most_evaluations(len(context.space.quantized)))
@@ -75,7 +78,7 @@ class Auto:
 
 
 def _is_better(context: SearchContext, tried: TrialMemory, start: Start) -> bool:
-    """Whether the layers gave a better recipe than the whole one that met the criterion."""
+    """Tell whether the layers gave a better recipe than the whole one that met the criterion."""
     best, other = tried.best_trial, start.met_trial
     return best is not None and (other is None or context.better(best, other))
 
@@ -144,8 +147,10 @@ class _Repair:
         return high if high < len(self.order) else None
 
     def _cannot_win(self) -> bool:
-        """Whether a trial that missed is no better than the recipe that met the criterion: those
-        that change more layers are worse still."""
+        """Tell whether a trial that missed is no better than the recipe that met the criterion.
+
+        Trials that change more layers are worse still.
+        """
         trials = self.tried.trials.values()
         return any(not t.meets and (t.score or 0.0) >= self.score for t in trials)
 
@@ -192,7 +197,7 @@ class _Repair:
     def _improves(
         self, variant: Assignment
     ) -> Generator[Sequence[Candidate], Sequence[Trial], bool]:
-        """Whether `variant` is promising, and the best so far when it is tried."""
+        """Tell whether `variant` is promising, and the best so far when it is tried."""
         before = self.tried.best_trial
         if not self.tried.knows(variant) and self.tried.promising(variant):
             yield from self.tried.ask([variant])
@@ -287,7 +292,7 @@ def _moves(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Iterator[A
 def least_harmful_first(
     choices: list[LayerChoice], sensitivities: Mapping[str, float]
 ) -> list[LayerChoice]:
-    """Those that harm the output least first, among equals those that compute and hold most."""
+    """Put choices that harm the output least first, of equals those that compute and hold most."""
     return sorted(
         choices,
         key=lambda c: (

@@ -54,7 +54,7 @@ class Contest:
         self._pairs: dict[tuple[str, str], Interval] = {}
 
     def time_many(self, trials: Sequence[Trial]) -> list[Trial]:
-        """`trials` with times: of a short comparison, and of a long one for the best of it.
+        """Time `trials` in a short comparison, and the best of them in a long one.
 
         Where time is short, the first ones alone have times, or none.
         """
@@ -75,10 +75,10 @@ class Contest:
         seconds: float | None = None,
         share: float = 1.0,
     ) -> list[Trial]:
-        """`trials` with times of one comparison; those that could not be made or run have an error.
+        """Time `trials` in one comparison; those that could not be made or run have an error.
 
-        The others are as they were: there was no comparison, or no time for them. It may take this
-        `share` of the time that is left.
+        The others are as they were: there was no comparison, or no time for them. The comparison
+        may take this `share` of the time that is left.
         """
         found = self._measuring.compared(trials, seconds or self._seconds, doing, share)
         keys = [self._measuring.baseline.key, *(trial.key for trial in trials)]
@@ -110,7 +110,7 @@ class Contest:
         return timed
 
     def beats(self, a: Trial, b: Trial) -> bool:
-        """Whether the objective is better for `a` than for `b`, and that by more than chance.
+        """Tell whether the objective is better for `a` than for `b`, and that by more than chance.
 
         Who is far behind is beaten, however wide the interval: `time_many` times it no better.
         By their scores where the two were not timed in turns, or nothing is timed.
@@ -129,8 +129,10 @@ class Contest:
         return worst < b.score and middle <= b.score * (1 - SMALLEST)
 
     def settle(self, trials: Sequence[Trial]) -> tuple[list[Trial], Trial | None]:
-        """`trials`, some of them timed again, and the one to choose among those that meet the
-        criterion; None where nothing is timed or there is no choice.
+        """Return `trials`, some of them timed again, and the one to choose.
+
+        The choice is among those that meet the criterion; None where nothing is timed or there is
+        no choice.
 
         One that can no longer be made or run has the error. Where the time is up, what was known by
         then chooses.
@@ -173,13 +175,13 @@ class Contest:
                 return first
 
     def _precedes(self, a: Trial, simpler: Trial) -> bool:
-        """Whether `a` is to be chosen rather than a simpler one."""
+        """Tell whether `a` is to be chosen rather than a simpler one."""
         tied = not self.beats(simpler, a)
         return self.beats(a, simpler) or (tied and is_smaller(a, simpler))
 
 
 def is_smaller(a: Trial, b: Trial) -> bool:
-    """Whether the file of `a` is smaller, by more than what scales take."""
+    """Tell whether the file of `a` is smaller, by more than what scales take."""
     return a.bytes is not None and b.bytes is not None and a.bytes <= SMALLER * b.bytes
 
 
@@ -188,7 +190,10 @@ def _score(trial: Trial) -> float:
 
 
 def tells(pair: Interval) -> bool:
-    """Whether an interval is narrow enough to be shown: of two openings it may be from 0 to 100."""
+    """Tell whether an interval is narrow enough to be shown.
+
+    Of two openings, an interval may be from 0 to 100.
+    """
     _, low, high = pair
     return high < WIDE * low
 

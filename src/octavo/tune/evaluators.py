@@ -132,7 +132,7 @@ class WeightedMetric:
 
     @property
     def upwards(self) -> bool:
-        """Whether more is better: as the user says, else as the metric does."""
+        """Tell whether more is better: as the user says, else as the metric does."""
         said = self.higher_is_better
         return self.metric.higher_is_better if said is None else said
 
@@ -237,7 +237,7 @@ class ClosenessEvaluator(Evaluator):
         return {**self.__dict__, "_expected": None, "_inputs": ()}
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
-        """At most 1; -inf where the model gives numbers that are not finite."""
+        """Return closeness, at most 1; -inf where the model gives numbers that are not finite."""
         if not self._inputs:
             shapes = self.shapes or ({},)
             self._inputs = tuple(f for s in shapes for f in self.target.made_up(s, self.seed))

@@ -54,7 +54,7 @@ class Criterion:
             raise OptionError(f"a criterion's bound is a finite number, not {bound}")
 
     def loss(self, baseline: float, accuracy: float) -> float:
-        """How much worse `accuracy` is than `baseline`; negative where it is better.
+        """Return how much worse `accuracy` is than `baseline`; negative where it is better.
 
         Relative losses are shares of |baseline|; of a baseline of 0, infinite unless equal.
         """
@@ -75,7 +75,7 @@ class Criterion:
             )
 
     def meets(self, baseline: float, accuracy: float) -> bool:
-        """Whether no more than the bound is lost; never for NaN."""
+        """Tell whether no more than the bound is lost; never for NaN."""
         if math.isnan(accuracy) or math.isnan(baseline):
             return False
         if accuracy == baseline:
@@ -130,7 +130,7 @@ class Objective:
 
     @classmethod
     def of(cls, given: str | Objective | Sequence[tuple[str, float]]) -> Objective:
-        """From a name, (name, weight) pairs or itself."""
+        """Build an objective from a name, (name, weight) pairs or an objective itself."""
         if isinstance(given, Objective):
             return given
         if isinstance(given, str):
@@ -138,7 +138,7 @@ class Objective:
         return cls(tuple((name, weight) for name, weight in given))
 
     def needs(self, name: str) -> bool:
-        """Whether `name` has a weight."""
+        """Tell whether `name` has a weight."""
         return any(part == name and weight > 0 for part, weight in self.parts)
 
     def score(self, trial: Trial, baseline: Trial, higher_is_better: bool) -> float | None:

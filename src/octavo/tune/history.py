@@ -195,7 +195,7 @@ def _refuse_other(path: Path, start: Mapping[str, Any], subject: Mapping[str, An
 
 
 def _differences(was: Any, now: Any, name: str = "") -> Iterator[str]:
-    """`recipe.name was 'int8', is 'float16'`: what is not the same, as deep as mappings go."""
+    """Yield what differs, as deep as mappings go: `recipe.name was 'int8', is 'float16'`."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in sorted({*was, *now}):
             inner = f"{name}.{key}".removeprefix(".")

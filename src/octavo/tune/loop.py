@@ -36,7 +36,7 @@ class Limits:
 
     @property
     def keeps_going(self) -> bool:
-        """Whether it goes on after a recipe meets the criterion."""
+        """Tell whether it goes on after a recipe meets the criterion."""
         return self.timeout > 0
 
 
@@ -159,7 +159,7 @@ class Loop:
         return self._best or self.baseline
 
     def _set_deadline(self, share: float) -> None:
-        """For this share of the time that is left, but for the last comparison's."""
+        """Set the deadline after this share of the time left, but for the last comparison's."""
         kept = self._contest_seconds if self.measuring.timed else 0.0
         self.measuring.deadline = self._end(kept, share)
 
@@ -190,7 +190,7 @@ class Loop:
         return [self._by_key[key] for key in keys]
 
     def _measured(self, blank: Sequence[Trial]) -> list[Trial]:
-        """Where it is cut off, what is known of the trials by then counts all the same."""
+        """Measure trials; where that is cut off, what is known by then counts all the same."""
         try:
             return self.measuring.measure(blank)
         except (TimeUpError, KeyboardInterrupt):

@@ -70,12 +70,12 @@ class Measurements:
 
     @property
     def timed(self) -> bool:
-        """Whether latency is measured."""
+        """Tell whether latency is measured."""
         return self.objective.needs("performance")
 
     @property
     def weighed(self) -> bool:
-        """Whether memory is measured."""
+        """Tell whether memory is measured."""
         return self.objective.needs("footprint")
 
     # --- the float model ---
@@ -147,7 +147,10 @@ class Measurements:
         return self._recalled("trial", blank) or self._recalled("evaluated", blank)
 
     def _recalled(self, kind: str, blank: Trial) -> Trial | None:
-        """From the history; what failed for a lost worker or a full disk is tried again."""
+        """Recall a trial from the history.
+
+        What failed for a lost worker or a full disk is not recalled, but tried again.
+        """
         found = self._stored(kind, blank.key)
         trial = None if found is None else replace(found, index=blank.index)
         return None if trial is None or is_lost(trial.error) else trial
@@ -163,7 +166,7 @@ class Measurements:
             ) from error
 
     def _evaluated(self, trials: Sequence[Trial]) -> list[Trial]:
-        """With accuracy and size."""
+        """Return the trials with accuracy and size."""
         numbers = ", ".join(str(trial.index) for trial in trials)
         self.view.doing(f"evaluating trial{'s' if len(trials) > 1 else ''} {numbers}")
         found = {i: self._recalled("evaluated", trial) for i, trial in enumerate(trials)}
@@ -197,7 +200,7 @@ class Measurements:
         )
 
     def _weighed(self, trial: Trial) -> Trial:
-        """With latency and memory, where the objective asks for them, and the score."""
+        """Return `trial` with its score, and latency and memory if the objective asks for them."""
         variant = Variant(trial.recipe, trial.approach)
         if self.timed and trial.key in self.timed_already:
             trial = with_times_of(self.timed_already[trial.key], trial)
@@ -400,7 +403,7 @@ class Measurements:
 
 
 def with_times_of(timed: Trial, trial: Trial) -> Trial:
-    """`trial` with what `timed` measured of time."""
+    """Return `trial` with what `timed` measured of time."""
     names = ("latency", "time_ratio", "float_latency", "time_low", "time_high")
     return replace(trial, **{name: getattr(timed, name) for name in names})
 

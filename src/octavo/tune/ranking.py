@@ -19,9 +19,10 @@ LOOKUP_PAYS = 0.9
 
 # docs/notes/tuning.md: "Ranking is not evaluating"
 def rank_layers(context: SearchContext, names: Sequence[str]) -> dict[str, float]:
-    """Each layer's error when it alone is quantized, the worst first, shown through `context.rank`.
+    """Return each layer's error when it alone is quantized, the worst first.
 
-    One run of the model for each name. NaN counts as infinite; equal errors keep the given order.
+    The errors are shown through `context.rank`. The model runs once for each name. NaN counts
+    as infinite; equal errors keep the given order.
     """
     errors = context.errors(context.space.base, [{name} for name in names])
     known = [math.inf if math.isnan(error) else error for error in errors]
@@ -32,9 +33,9 @@ def rank_layers(context: SearchContext, names: Sequence[str]) -> dict[str, float
 
 
 def gap_position(errors: Sequence[float]) -> int | None:
-    """How many of `errors` (falling) stand before the largest gap, where it is a clear one.
+    """Return how many of `errors` (falling) stand before the largest gap, if it is a clear one.
 
-    None also where most of them would: then rather the few after it are special.
+    None also where most of the errors would: then rather the few after the gap are special.
     """
     finite = [error for error in errors if not math.isinf(error)]
     if len(finite) < len(errors):
@@ -50,9 +51,9 @@ def gap_position(errors: Sequence[float]) -> int | None:
 
 
 def proportional_count(errors: Sequence[float], failed: Trial | None, bound: float) -> int:
-    """How many of the worst must go, if the loss of the `failed` trial were their errors' sum.
+    """Return how many of the worst must go, if the `failed` trial's loss were the errors' sum.
 
-    From 1 to one less than all; 1 where nothing can be told.
+    The number is from 1 to one less than all; 1 where nothing can be told.
     """
     loss = None if failed is None else failed.loss
     total = math.fsum(errors)

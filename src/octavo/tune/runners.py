@@ -190,7 +190,7 @@ _DIED = (
 
 
 def is_lost(error: str) -> bool:
-    """Whether a task failed for what may not be there the next time: a lost worker, a full disk."""
+    """Tell whether a task failed for what may be gone the next time: a lost worker, a full disk."""
     last = error.strip().splitlines()[-1] if error.strip() else ""
     passing = (
         _LOST,

@@ -77,8 +77,11 @@ class SearchContext(Protocol):
         """Quartiles (low, high) of each candidate's time over the first one's, run in turns."""
 
     def better(self, a: Trial, b: Trial) -> bool:
-        """Whether `a` is the better result: it meets the criterion and `b` does not, or its score
-        is less; among those that do not meet it, whose loss is less."""
+        """Tell whether `a` is the better result.
+
+        A result that meets the criterion is better than one that does not. Of two that do, the one
+        with the lower score is better; of two that do not, the one with the lower loss.
+        """
 
 
 Steps = Generator[Sequence[Candidate], Sequence[Trial], None]

@@ -39,7 +39,7 @@ class LayerChoice:
 
     @property
     def own(self) -> Scheme:
-        """What the recipe says."""
+        """Return the scheme that the recipe gives the layer."""
         return self.schemes[0]
 
     @property
@@ -87,7 +87,7 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many assignments there are."""
+        """Return the number of assignments."""
         return math.prod(len(choice.schemes) for choice in self.choices)
 
     @property
@@ -178,7 +178,7 @@ def _rule(name: str, scheme: Scheme) -> Rule:
 def _options(
     decision: Decision, base: Recipe, alternatives: Iterable[Rule], raised: Iterable[Scheme]
 ) -> tuple[Scheme, ...]:
-    """All schemes for one layer, its own first; only that where there is no choice."""
+    """Return all schemes for one layer, its own first; only that where there is no choice."""
     layer, own = decision.layer, decision.scheme
     rule = base.rule_for(layer)
     said = base.default if rule is None else rule.scheme
@@ -193,7 +193,7 @@ def _options(
 
 
 def _raised(own: Scheme, kind: Kind, raised: Iterable[Scheme]) -> Iterator[Scheme]:
-    """Those of `raised` that mean something for `kind` and are nowhere coarser than `own`."""
+    """Yield those of `raised` that mean something for `kind`, nowhere coarser than `own`."""
     if kind is Kind.ACTIVATION_MATMUL:  # no weight that could be held better
         return
     for scheme in raised:
@@ -206,7 +206,10 @@ def _raised(own: Scheme, kind: Kind, raised: Iterable[Scheme]) -> Iterator[Schem
 
 
 def _more_bits(scheme: Scheme, own: Scheme) -> bool:
-    """Whether `own` has weights of 4 bits, and `scheme` has not: no granularity makes up for it."""
+    """Tell whether `own` has weights of 4 bits, and `scheme` has not.
+
+    No granularity makes up for the bits.
+    """
     return (
         own.weight is not None
         and own.weight.qtype is QType.INT4
@@ -215,18 +218,18 @@ def _more_bits(scheme: Scheme, own: Scheme) -> bool:
 
 
 def _for_kind(scheme: Scheme, kind: Kind) -> Scheme:
-    """`scheme` as a recipe's plan gives it: a lookup reads indices."""
+    """Return `scheme` as a recipe's plan gives it: a lookup reads indices, no activations."""
     return replace(scheme, activation=None) if kind is Kind.EMBEDDING else scheme
 
 
 def _is_for_linear(scheme: Scheme) -> bool:
-    """Whether it has blocks of inputs, in weights or activations."""
+    """Tell whether it has blocks of inputs, in weights or activations."""
     weight, activation = scheme.weight, scheme.activation
     return bool((weight and weight.block) or (activation and activation.group))
 
 
 def _fineness(scheme: Scheme) -> tuple[int, int]:
-    """How finely weight and activations are held, each from 0 (one scale) to 3 (no integers)."""
+    """Rate how finely weight and activations are held, from 0 (one scale) to 3 (no integers)."""
     weight, activation = scheme.weight, scheme.activation
     is_integer = weight is not None and weight.qtype.is_integer
     return (

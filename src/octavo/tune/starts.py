@@ -114,16 +114,16 @@ class _Whole:
         return [*order, *untimed] or able[:1]
 
     def _is_not_slower(self, trial: Trial) -> bool:
-        """Whether the float model is not known to be better."""
+        """Tell whether the float model is not known to be better."""
         return not self.context.beats(self.context.baseline, trial)
 
     def _pays(self, trial: Trial) -> bool:
-        """Whether it is better than the float model, by more than chance or by much."""
+        """Tell whether it is better than the float model, by more than chance or by much."""
         return or_inf(trial.score) < CLEARLY or self.context.beats(trial, self.context.baseline)
 
     # docs/notes/tuning.md: "What is hardly nearer fails too"
     def _hopeless(self, at: int) -> bool:
-        """Whether the output is hardly nearer to the float model's than in a trial that missed."""
+        """Tell whether the output is hardly nearer the float model's than where a trial missed."""
         missed = [n for n, trial in self.trials.items() if not trial.failed]
         return bool(missed) and self._error(at) > min(map(self._error, missed)) / NEAR
 
@@ -135,7 +135,7 @@ class _Whole:
         return self._errors[at]
 
     def start(self) -> Start:
-        """From the trials: see the module."""
+        """Choose from the trials where the search goes on: see the module."""
         spaces = self.context.starts
         ended = {at: trial for at, trial in self.trials.items() if not trial.failed}
         missed = [at for at, trial in ended.items() if not trial.meets]

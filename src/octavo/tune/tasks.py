@@ -208,7 +208,7 @@ class Setting:
         return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
 
     def _times(self, variants: Sequence[Variant], limit: float) -> list[list[float | None]]:
-        """Each variant's seconds (over all timed inputs), and their ratio to the first one's.
+        """Return each variant's seconds (over all timed inputs), and the ratio to the first one's.
 
         The machine may be too busy to tell: there is no ratio then.
         """
@@ -264,7 +264,7 @@ _SETTINGS: dict[str, Setting] = {}
 
 
 def perform_packed(packed: PackedSetting, path: Sequence[str], task: Task) -> TaskResult:
-    """`perform` in another process, which keeps the setting for the next task.
+    """Perform `task` in another process, which keeps the setting for the next task.
 
     `path` are folders in which the modules that the setting names are found.
     """

@@ -40,12 +40,12 @@ class TrialMemory:
 
     @property
     def left(self) -> float:
-        """How many more trials there may be."""
+        """Return how many more trials there may be."""
         return math.inf if self.limit is None else max(0, self.limit - len(self.trials))
 
     @property
     def met(self) -> bool:
-        """Whether a trial met the criterion."""
+        """Tell whether a trial met the criterion."""
         return self.best_trial is not None and self.best_trial.meets
 
     def key(self, assignment: Assignment) -> Key:
@@ -53,7 +53,7 @@ class TrialMemory:
         return frozenset(self.context.space.settle(assignment).items())
 
     def knows(self, assignment: Assignment) -> bool:
-        """Whether it was tried."""
+        """Tell whether it was tried."""
         return self.key(assignment) in self.trials
 
     def ask(
@@ -82,7 +82,7 @@ class TrialMemory:
     def meets(
         self, assignment: Assignment
     ) -> Generator[Sequence[Candidate], Sequence[Trial], bool]:
-        """Whether its trial meets the criterion; False where there may be no more trials."""
+        """Tell whether its trial meets the criterion; False where there may be no more trials."""
         (trial,) = yield from self.ask([assignment])
         return trial is not None and trial.meets
 
@@ -97,13 +97,16 @@ class TrialMemory:
         return self._proxies[key]
 
     def hopeless(self, assignment: Assignment) -> bool:
-        """Whether the output is no nearer to the float model's than in a trial that failed to meet
-        the criterion: then this one most likely fails too."""
+        """Tell whether `assignment` most likely fails to meet the criterion.
+
+        Its output is no nearer to the float model's than in a trial that failed to meet the
+        criterion.
+        """
         failed = [self.proxy(self._asked[key]) for key in self._failures()]
         return bool(failed) and self.proxy(assignment) >= min(failed)
 
     def promising(self, assignment: Assignment) -> bool:
-        """Whether it is not hopeless, and the output about as near to the float model's as in
+        """Tell whether it is not hopeless, and the output about as near to the float model's as in
         a trial that met the criterion, or far nearer than in any that did not."""
         if self.hopeless(assignment):
             return False
@@ -124,13 +127,13 @@ class TrialMemory:
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """`items` by BATCH, in order; no more of them are read than are given out."""
+    """Yield `items` by BATCH, in order; no more of them are read than are given out."""
     rest = iter(items)
     while batch := list(islice(rest, BATCH)):
         yield batch
 
 
 def groups(items: Sequence[Item], count: int) -> list[list[Item]]:
-    """`items` in `count` runs of consecutive ones, whose lengths differ by one at most."""
+    """Split `items` into `count` consecutive runs, whose lengths differ by one at most."""
     edges = [at * len(items) // count for at in range(count + 1)] if items else []
     return [list(items[a:b]) for a, b in pairwise(edges) if a < b]

@@ -58,8 +58,10 @@ class Turns:
         self._each = 0.0  # seconds that a model needs at least
 
     def compared(self) -> dict[str, Any]:
-        """`seconds`, `bytes` and `errors` of each model, and `pairs`: [a, b, the time of b over
-        that of a, the bounds of its 99% interval], a and b being places among the makers.
+        """Return `seconds`, `bytes` and `errors` of each model, and `pairs`.
+
+        A pair is [a, b, the time of b over that of a, the bounds of its 99% interval], where a
+        and b are places among the makers.
 
         A model that cannot be made or run has an error in place of figures; one that there was no
         time for has neither. Both are in no pair. Several inputs share the time, and count alike.
@@ -119,7 +121,7 @@ class Turns:
         return left
 
     def _make(self, at: int, stack: contextlib.ExitStack) -> bool:
-        """Whether the model can be made, opened and run."""
+        """Tell whether the model can be made, opened and run."""
         try:
             opener = stack.enter_context(self.makers[at]())
             built = opener()
@@ -160,7 +162,7 @@ class Turns:
                     known[i] *= value ** (1 / len(found))
 
     def _add_pairs_through_float(self) -> None:
-        """For two that were not held at once: from what each takes of the float model's time."""
+        """Add pairs not held at once, from what each model takes of the float model's time."""
         timed = [at for at in range(1, len(self.makers)) if (0, at) in self._pairs]
         for i, b in enumerate(timed):
             for a in timed[:i]:

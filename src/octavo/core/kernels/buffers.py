@@ -53,7 +53,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(x: Any, name: str, columns: int | None = None) -> Rows:
-    """`x` [..., columns] as rows, read only: float32, float16 or bfloat16.
+    """Return `x` [..., columns] as rows, read only: float32, float16 or bfloat16.
 
     Raises TypeError for another dtype, device or kind of object, ValueError for another shape; the
     message begins with `name`.
@@ -68,7 +68,7 @@ def rows_of(x: Any, name: str, columns: int | None = None) -> Rows:
 
 
 def output_rows(out: Any, name: str, shape: tuple[int, ...], dtype: FloatType | None) -> Rows:
-    """`out` as rows to write, of exactly this shape and (unless None) dtype.
+    """Return `out` as rows to write, of exactly this shape and (unless None) dtype.
 
     Raises TypeError or ValueError as `rows_of` does, and ValueError where it is read-only or would
     have to be copied: its rows overlap or lie at uneven distances, or its last axis is strided.
@@ -98,12 +98,12 @@ def new_like(x: Any, shape: tuple[int, ...], dtype: FloatType) -> Any:
 
 
 def overlap(a: Rows, b: Rows) -> bool:
-    """Whether the memory from the first to the last row of each has bytes in common."""
+    """Tell whether the memory from the first to the last row of each has bytes in common."""
     return a.address < _end(b) and b.address < _end(a)
 
 
 def interleave(a: Rows, b: Rows) -> bool:
-    """Whether rows, of one stride both, lie beside each other: as columns of one larger array."""
+    """Tell whether `a` and `b`, of one stride, lie side by side as columns of one larger array."""
     step = a.stride * a.dtype.bytes
     if step != b.stride * b.dtype.bytes or not step:
         return False
@@ -112,7 +112,7 @@ def interleave(a: Rows, b: Rows) -> bool:
 
 
 def output_apart(out: Any, name: str, shape: tuple[int, ...], x: Rows) -> Rows:
-    """`output_rows` of `x`'s dtype, apart from `x`: kernels read it while they write."""
+    """Return `output_rows` of `x`'s dtype, apart from `x`: kernels read `x` while they write."""
     to = output_rows(out, name, shape, x.dtype)
     if overlap(to, x):
         raise ValueError(f"{name}: shares memory with x")
@@ -142,7 +142,7 @@ def residual_rows(residual: Any, shape: tuple[int, ...], to: Rows) -> Rows:
 def array_of(
     x: Any, name: str, dtype: npt.DTypeLike, shape: Sequence[int] | None = None
 ) -> npt.NDArray[Any]:
-    """`x` as a contiguous array of `dtype`, for what is small or read once: weights, scales.
+    """Return `x` as a contiguous array of `dtype`, for what is small or read once: weights, scales.
 
     Floating point of 16 bits is widened where float32 is asked for; nothing else is converted.
     Raises TypeError or ValueError, whose message begins with `name`.
@@ -159,7 +159,7 @@ def array_of(
 
 
 def array_or_tensor(x: Any, name: str) -> Any:
-    """`x` itself where it is an array or a tensor, else an array over its memory.
+    """Return `x` itself where it is an array or a tensor, else an array over its memory.
 
     Raises TypeError, whose message begins with `name`.
     """
@@ -167,7 +167,7 @@ def array_or_tensor(x: Any, name: str) -> Any:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether `x` is a PyTorch tensor; where PyTorch was not imported, nothing is."""
+    """Tell whether `x` is a PyTorch tensor; where PyTorch was not imported, nothing is."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and isinstance(x, tensor)
 
@@ -256,7 +256,10 @@ def _from_dlpack(x: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _bfloat16(x: Any, name: str) -> npt.NDArray[Any] | None:
-    """`x`, if it is bfloat16: NumPy reads DLPack without it, and has the dtype of ml_dtypes."""
+    """Return `x` as an array where it is bfloat16, else None.
+
+    NumPy does not read bfloat16 through DLPack, and has the dtype of ml_dtypes.
+    """
     try:
         bits: npt.NDArray[np.uint16] = _native.bfloat16_bits(x)
     except (TypeError, ValueError):

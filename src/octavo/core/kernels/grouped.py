@@ -117,5 +117,5 @@ class GroupedWeight:
         return w * self.channel_scale[:, None]
 
     def _spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """[n, groups] to [n, k]."""
+        """Spread values of groups [n, groups] over the inputs, [n, k]."""
         return np.repeat(values, self.format.group, axis=1)[:, : self.k]

@@ -38,15 +38,16 @@ def use_isa(name: str) -> None:
 
 
 def has_bfloat16_products() -> bool:
-    """Whether the table in use has an instruction for products of bfloat16: twice float32's speed.
+    """Tell whether the table in use has an instruction for products of bfloat16.
 
-    Where it has none they have the same bits and take somewhat longer than float32's.
+    With one they have twice float32's speed. Where the table has none the products have the same
+    bits and take somewhat longer than float32's.
     """
     return _native.has_bfloat16_products()
 
 
 def num_threads() -> int:
-    """How many threads a kernel may use where the call does not say: 1 until set."""
+    """Return how many threads a kernel may use where the call does not say: 1 until set."""
     return _native.num_threads()
 
 
@@ -56,31 +57,32 @@ def set_num_threads(threads: int) -> None:
 
 
 def checked_threads(threads: int, *, least: int = 0) -> int:
-    """`threads`, where it is at least `least`; 0 stands for `num_threads()`."""
+    """Return `threads`, where it is at least `least`; 0 stands for `num_threads()`."""
     if threads < least:
         raise ValueError(f"threads: {threads} must be at least {least}")
     return threads
 
 
 def thread_backend() -> str:
-    """Which threads do the work: "none" (one thread), "openmp" (PyTorch's) or "pool" (ours)."""
+    """Say which threads do the work: "none" (one thread), "openmp" (PyTorch's) or "pool" (ours)."""
     return _native.thread_backend()
 
 
 def peak_gops(isa: str, seconds: float = 0.2, threads: int = 1) -> float:
-    """1e9 int8 operations a second (two a multiply-accumulate) of `threads`, without any memory.
+    """Measure the 1e9 int8 operations a second of `threads` threads, without any memory.
 
-    Measured by a loop over the registers of one of `isas()`, the fastest of many in `seconds`; 0.0
-    for "reference", which has none. Raises ValueError for another name and for no thread.
+    A multiply-accumulate is two operations. The measure is a loop over the registers of one of
+    `isas()`, the fastest of many in `seconds`; 0.0 for "reference", which has none. Raises
+    ValueError for another name and for no thread.
     """
     checked_threads(threads, least=1)
     return _native.peak_gops(isa, seconds, threads)
 
 
 def read_gbps(array: npt.NDArray[Any], threads: int = 1) -> float:
-    """1e9 bytes a second of one plain read of `array` (any dtype, contiguous) by `threads` threads.
+    """Measure the 1e9 bytes a second of one plain read of `array` by `threads` threads.
 
-    Raises ValueError for an array that is not C-contiguous.
+    `array` is contiguous and of any dtype. Raises ValueError for an array that is not C-contiguous.
     """
     if not array.flags.c_contiguous:
         raise ValueError(f"array: strides {array.strides} of shape {array.shape}; needs contiguous")

@@ -56,7 +56,7 @@ class WeightFormat(Enum):
 
     @property
     def bits(self) -> int:
-        """Of an integer."""
+        """Return the bits of an integer in this format."""
         return int(self.value[3])
 
     @property
@@ -67,12 +67,12 @@ class WeightFormat(Enum):
 
     @property
     def affine(self) -> bool:
-        """Whether groups have zero points of their own."""
+        """Tell whether groups have zero points of their own."""
         return self.value.endswith("-affine")
 
     @property
     def minimum(self) -> bool:
-        """Whether groups have a float16 minimum in place of a zero point: Q4_1 of llama.cpp."""
+        """Tell whether groups have a float16 minimum, not a zero point: Q4_1 of llama.cpp."""
         return self.value.endswith("-minimum")
 
     def groups(self, k: int) -> int:
@@ -172,12 +172,12 @@ def unpack(packed: Bytes, n: int, k: int) -> Int8:
 
 
 def checksum(packed: Bytes) -> int:
-    """64 bits of uint8 `packed`, signed: what a file says of a packed weight beside it."""
+    """Return 64 bits of uint8 `packed`, signed: what a file says of a packed weight beside it."""
     return _native.checksum(np.ascontiguousarray(packed).reshape(-1))
 
 
 def checked_group(group: int, weight_format: WeightFormat = WeightFormat.INT8) -> int:
-    """`group`, where it is one that kernels have: 0, or 128, or that of the weight's groups."""
+    """Return `group`, where kernels have it: 0, or 128, or the length of the weight's groups."""
     length = weight_format.group or GROUP
     if group not in (0, length):
         raise ValueError(

@@ -57,10 +57,11 @@ def quantize_affine_as_onnxruntime(
     reduce_range: bool = False,
     ranges: tuple[Float32, Float32] | None = None,
 ) -> QuantizedWeight:
-    """As `quantize_weight` on an affine grid, with the numbers of ONNX Runtime's quantize_dynamic.
+    """Quantize as `quantize_weight` on an affine grid, with numbers of ONNX Runtime.
 
-    Scale and zero point are taken in float64. In 7 bits (`reduce_range`) a range has 127 steps for
-    uint8 and 128 for int8, and an integer that rounding puts behind their end stays there.
+    The numbers are those of its quantize_dynamic. Scale and zero point are taken in float64. In 7
+    bits (`reduce_range`) a range has 127 steps for uint8 and 128 for int8, and an integer that
+    rounding puts behind their end stays there.
     """
     values, cube = _checked(w, axis, "quantize_affine_as_onnxruntime")
     least, most = (0, 255) if qtype is QType.UINT8 else (-128, 127)
@@ -137,7 +138,7 @@ def _ranges(
 
 
 def _checked_ranges(ranges: tuple[Float32, Float32], channels: int) -> tuple[Float32, Float32]:
-    """`ranges` as the C++ core wants them: widened to include 0, as every range is."""
+    """Return `ranges` as the C++ core wants them: widened to include 0, as every range is."""
     lo, hi = (np.asarray(bound, np.float32) for bound in ranges)
     if lo.shape != (channels,) or hi.shape != (channels,):
         raise ValueError(

@@ -42,7 +42,7 @@ class _Regions:
 
 
 def _new_region(nbytes: int) -> npt.NDArray[np.uint8]:
-    """At least so many bytes, from the beginning of a large page on."""
+    """Return at least `nbytes` bytes of memory, from the beginning of a large page on."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):  # not Linux
         return _aligned(nbytes, _ALIGNMENT)
     size = -(-nbytes // _PAGE) * _PAGE

@@ -59,17 +59,17 @@ class OperandReader:
         self._ranks, self._splits = ranks, splits
 
     def queries(self, value: ir.Value | None) -> Operand | None:
-        """`value` [..., L, D]."""
+        """Read queries from `value` [..., L, D]."""
         return self._read(value, swapped=False, grouped=False)
 
     def keys(
         self, value: ir.Value | None, *, swapped: bool, grouped: bool = True
     ) -> Operand | None:
-        """`value` [..., T, D], or [..., D, T] where it is `swapped`."""
+        """Read keys from `value` [..., T, D], or [..., D, T] where `value` is `swapped`."""
         return self._read(value, swapped=swapped, grouped=grouped)
 
     def values(self, value: ir.Value | None, *, grouped: bool = True) -> Operand | None:
-        """`value` [..., T, E]."""
+        """Read values from `value` [..., T, E]."""
         return self._read(value, swapped=False, grouped=grouped)
 
     def _read(self, value: ir.Value | None, *, swapped: bool, grouped: bool) -> Operand | None:
@@ -186,6 +186,6 @@ def _layout(order: tuple[int, ...] | None, swapped: bool) -> Layout | None:
 
 
 def axis_of(size: SizeOf, operand: Operand) -> int:
-    """Which of batch, heads, length and depth of `operand` a size is; -1 for none of them."""
+    """Tell which of batch, heads, length and depth of `operand` a size is; -1 for none of them."""
     places = operand.axes.get(size.value, ())
     return places.index(size.axis) if size.axis in places else -1

@@ -72,9 +72,9 @@ class ResultReader:
         self._sinks = SinkReader(constants)
 
     def weights(self, softmax: ir.Node, *, sunk: bool = False) -> Weights:
-        """From a Softmax to the product; where it has `sunk` a sink, its weight goes between.
+        """Read what stands from a Softmax to the product with V.
 
-        Raises NotTakenError.
+        If the scores have a sink (`sunk`), its weight is dropped between. Raises NotTakenError.
         """
         value, found = softmax.outputs[0], Weights(softmax, False, None)
         while True:
@@ -128,7 +128,7 @@ class ResultReader:
     def result(
         self, product: ir.Node, q: Operand, v: Operand, apart: ir.Node | None = None
     ) -> Result:
-        """From the product on, as far as that can be one node.
+        """Read what stands from the product on, as far as that can be one node.
 
         Where batch and heads of the product are one axis, `apart` parts them.
         """
@@ -157,7 +157,7 @@ class ResultReader:
         return Result(inside, Layout.HEADS_INSIDE, fits=fits, sizes=listed)
 
     def _changes_nothing(self, reshape: ir.Node, made: ResultSizes) -> bool:
-        """Whether `reshape` gives [B, H, S, E] the sizes that it has."""
+        """Tell whether `reshape` gives [B, H, S, E] the sizes that it has."""
         shape = sizes(reshape.inputs[1], self._constants, self._ranks)
         if shape is None or len(shape) != 4 or (_zero_is_size(reshape) and 0 in shape):
             return False
@@ -188,14 +188,14 @@ class ResultSizes:
     inside: ir.Value | None = None
 
     def has(self, element: int | SizeOf, axis: int) -> bool:
-        """Whether `element` is the size of that axis, or of Q's where a bias makes it more."""
+        """Tell whether `element` is the size of that axis, or of Q's where a bias makes it more."""
         if isinstance(element, int):
             known = (0, self.q.heads, 0, self.v.depth)[axis]
             return element > 0 and (element == known or self._is_stated(element, axis))
         return self._is_own(element, axis) or self._is_operands(element, axis)
 
     def asked(self, element: int | SizeOf, axis: int) -> int | None:
-        """`element` in a shape as the operator has it; None where it is another size."""
+        """Return `element` of a shape as the operator has it; None if `element` is another size."""
         if element == 0 or (isinstance(element, SizeOf) and self._is_own(element, axis)):
             return AS_IT_IS
         if isinstance(element, SizeOf):
@@ -217,7 +217,7 @@ class ResultSizes:
         )
 
     def _is_stated(self, size: int, axis: int) -> bool:
-        """Whether the model states that the result or Q has this size."""
+        """Tell whether the model states that the result or Q has this size."""
         places = [(value, axis) for value in self.outside]
         if self.inside is not None:
             places.append((self.inside, HEADS_FIRST[axis]))
@@ -229,7 +229,7 @@ class ResultSizes:
         )
 
     def _places(self, axis: int) -> list[tuple[ir.Value, int]]:
-        """Where Q and what it is made of have that axis."""
+        """Return the values that Q is made of, Q too, each with the place where it has `axis`."""
         found = [(value, places[axis]) for value, places in self.q.axes.items()]
         return [(value, place) for value, place in found if place >= 0]
 
@@ -240,7 +240,7 @@ def _zero_is_size(reshape: ir.Node) -> bool:
 
 
 def made_of_reshapes(shapes: Sequence[ir.Node], reshapes: Sequence[ir.Node]) -> bool:
-    """Whether nothing but shapes of `reshapes` is made of what `shapes` list."""
+    """Tell whether nothing but shapes of `reshapes` is made of what `shapes` list."""
     return all(_ends_in(node, reshapes) for node in shapes)
 
 
@@ -269,7 +269,7 @@ def only_step(value: ir.Value, op_type: str) -> ir.Node | None:
 
 
 def _ends_in(node: ir.Node, absorbed: Sequence[ir.Node], steps: int = 12) -> bool:
-    """Whether nothing but shapes of the Reshapes `absorbed` is made of what `node` gives."""
+    """Tell whether nothing but shapes of the Reshapes `absorbed` is made of what `node` gives."""
     if not steps or any(o.is_graph_output() for o in node.outputs):
         return False
     return all(

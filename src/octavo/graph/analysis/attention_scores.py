@@ -90,7 +90,7 @@ class Scores:
     conditions: tuple[Condition, ...] = ()
 
     def scaled(self, factor: float) -> Scores:
-        """All of it times `factor`."""
+        """Return the scores times `factor`. Raises NotTakenError where hidden keys would count."""
         if self.conditions and factor <= 0:
             raise NotTakenError(Why.BETWEEN, "a factor below 0")
         terms = tuple(replace(t, factor=t.factor * factor) for t in self.terms)
@@ -111,7 +111,7 @@ class Scores:
         return replace(self, outer=1.0)
 
     def plus(self, term: Term) -> Scores:
-        """With `term` added."""
+        """Return the scores with `term` added."""
         return replace(self, terms=(*self.terms, term))
 
     def reshaped(self, reshape: ir.Node) -> Scores:
@@ -124,7 +124,7 @@ class Scores:
         return replace(self, terms=terms, reshapes=(*self.reshapes, reshape))
 
     def where(self, condition: Condition) -> Scores:
-        """With keys that do not count."""
+        """Return the scores with `condition`, which tells the keys that do not count."""
         placed = replace(condition, behind=len(self.terms))
         return replace(self, conditions=(*self.conditions, placed))
 
@@ -148,7 +148,7 @@ class ScoreReader:
         }
 
     def __call__(self, value: ir.Value | None, reader: ir.Node) -> Scores:
-        """`value`, which `reader` alone may read, as scores. Raises NotTakenError."""
+        """Read `value`, which `reader` alone may read, as scores. Raises NotTakenError."""
         node = None if value is None else value.producer()
         if value is None or node is None or self._constants.tensor(value) is not None:
             raise NotTakenError(Why.BETWEEN)
@@ -201,7 +201,7 @@ class ScoreReader:
         return self(node.inputs[0], node).plus(Term(taken, -1.0))
 
     def _choice(self, node: ir.Node) -> Scores:
-        """Where(condition, scores, fill), or the other way round."""
+        """Read Where(condition, scores, fill), or Where(condition, fill, scores)."""
         condition, *sides = node.inputs
         for i, fill in ((0, self._number(sides[1])), (1, self._number(sides[0]))):
             if fill is not None and fill <= HIDES and condition is not None:
@@ -247,7 +247,7 @@ def reader_beside_sizes(value: ir.Value) -> tuple[ir.Node, int, list[ir.Node]] |
 
 
 def passes(node: ir.Node, constants: ConstantLookup) -> bool:
-    """Whether `node` hands its first input on as it is, outside of training."""
+    """Tell whether `node` hands its first input on as it is, outside of training."""
     if is_standard(node, "Cast"):
         return node.attributes["to"].as_int() == FLOAT
     if not (is_standard(node, "Identity") or is_standard(node, "Dropout")):

@@ -198,7 +198,7 @@ class AttentionSearch:
         return axis == -1 or (rank is not None and axis == rank - 1)
 
     def _is_between_products(self, softmax: ir.Node) -> bool:
-        """Whether products of two activations are near, before and behind."""
+        """Tell whether products of two activations are near, before and behind."""
         ahead = [softmax]
         found = False
         for _ in range(MOST_ON):

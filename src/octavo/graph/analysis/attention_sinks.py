@@ -54,7 +54,7 @@ class SinkReader:
         return Sunk(scores, concat, sinks, heads) if sinks is not None and heads else None
 
     def _whole(self, value: ir.Value | None, softmax: ir.Node) -> ir.Value | None:
-        """`value`, or what the largest of it was subtracted from; nothing else may read it."""
+        """Return `value`, or `x` where it is `x - max(x)`; None where anything else reads that."""
         node = None if value is None else value.producer()
         if value is None or node is None or value.is_graph_output():
             return None
@@ -80,7 +80,7 @@ class SinkReader:
         return axes in ([-1], [3]) and (kept is None or kept.as_int() == 1)
 
     def _heads(self, sinks: ir.Value) -> int:
-        """Of `sinks` [1, heads, 1, 1]; 0 where they are not known to be that."""
+        """Count the heads of `sinks` [1, heads, 1, 1]; 0 if their shape is not known to be that."""
         tensor = self._constants.tensor(sinks)
         shape = sinks.shape if tensor is None else tensor.shape
         if shape is None or len(shape) != 4:
@@ -90,7 +90,7 @@ class SinkReader:
         return heads if alone and isinstance(heads, int) else 0
 
     def drops_last(self, node: ir.Node) -> bool:
-        """Whether `node` leaves out the last weight, which is the sink's."""
+        """Tell whether `node` leaves out the last weight, which is the sink's."""
         if not is_standard(node, "Slice") or len(node.inputs) < 4:
             return False
         starts, ends, axes = (sizes(v, self._constants) for v in node.inputs[1:4])

@@ -135,7 +135,7 @@ class _Match:
         return q, k, scale * q.scale * k.scale
 
     def _heads(self, value: ir.Value | None) -> Heads | None:
-        """`value` as a Reshape to [B, L, H, D] behind Transposes and scales."""
+        """Read `value` backwards, through Transposes and scales, to a Reshape to [B, L, H, D]."""
         order: tuple[int, ...] = (0, 1, 2, 3)
         scale = 1.0
         while True:
@@ -162,7 +162,7 @@ class _Match:
         return Heads(node, split.source, split.heads, split.depth, order, scale)
 
     def _unscaled(self, value: ir.Value | None) -> tuple[ir.Value | None, float]:
-        """`value` without factors and divisors that are constant, and their product."""
+        """Return `value` without factors and divisors that are constant, and their product."""
         scale = 1.0
         while value is not None:
             node = value.producer()

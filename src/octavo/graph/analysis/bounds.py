@@ -105,7 +105,7 @@ class ValueBounds:
         return Bounds(float(array.min()), float(array.max()))
 
     def _holds_integers(self, value: ir.Value | None, depth: int) -> bool:
-        """Whether integers are computed there, where the graph states no type by what they are
+        """Tell whether integers are computed there, where the graph states no type by what they are
         computed from."""
         if value is None or depth == 0:
             return False
@@ -213,7 +213,7 @@ def _leaky(node: ir.Node, x: list[Bounds]) -> Bounds:
 
 
 def _prelu(node: ir.Node, x: list[Bounds]) -> Bounds:
-    """Where slopes are below zero nothing is."""
+    """Bound PRelu; nothing is known where slopes may be below zero."""
     slope = x[1]
     if slope.low == -math.inf or slope.high == math.inf:
         return ANY
@@ -301,7 +301,7 @@ def _cast(node: ir.Node, x: list[Bounds]) -> Bounds:
 
 
 def _dropout(node: ir.Node, x: list[Bounds]) -> Bounds:
-    """In training some become zero and the others larger."""
+    """Bound Dropout: in training some numbers become zero and the others larger."""
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return x[0]
     low, high = (

@@ -69,7 +69,7 @@ def sizes(
 
 
 def whole_numbers(tensor: ir.TensorProtocol) -> list[int] | None:
-    """Those that a shape, an axis or an index may hold; None for any other constant."""
+    """Return the whole numbers of a shape, an axis or an index; None for any other constant."""
     if tensor.dtype not in WHOLE or tensor.size > MOST_ELEMENTS:
         return None
     return [int(i) for i in np.asarray(tensor.numpy()).reshape(-1)]
@@ -85,7 +85,7 @@ def _size(
     constants: ConstantLookup,
     rank_of: Callable[[ir.Value], int | None],
 ) -> int | SizeOf | None:
-    """One element: a constant, or what Gather or a slice of length 1 takes from Shape."""
+    """Read one element: a constant, or what Gather or a slice of length 1 takes from Shape."""
     for _ in range(MOST_STEPS):
         tensor = constants.tensor(value)
         if tensor is not None:
@@ -108,7 +108,7 @@ def _size(
 
 
 def casts_whole(node: ir.Node) -> bool:
-    """Whether `node` is a Cast that leaves sizes what they are."""
+    """Tell whether `node` is a Cast that leaves sizes what they are."""
     return node.op_type == "Cast" and ir.DataType(node.attributes["to"].as_int()) in WHOLE
 
 

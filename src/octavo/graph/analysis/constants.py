@@ -14,7 +14,7 @@ class ConstantLookup(Protocol):
         """Return the stored tensor behind an initializer or Constant node, else None."""
 
     def is_constant(self, value: ir.Value | None) -> bool:
-        """Whether `value` is stored, or follows from stored values alone."""
+        """Tell whether `value` is stored, or follows from stored values alone."""
 
 
 class Stored:
@@ -29,7 +29,7 @@ class Stored:
         return ir.convenience.get_const_tensor(value)
 
     def is_constant(self, value: ir.Value | None) -> bool:
-        """Whether `value` is stored."""
+        """Tell whether `value` is stored."""
         return self.tensor(value) is not None
 
 
@@ -49,5 +49,5 @@ class Fixed:
         return self._constants.tensor(value)
 
     def is_constant(self, value: ir.Value | None) -> bool:
-        """Whether `value` is stored, and no input."""
+        """Tell whether `value` is stored, and no input."""
         return self.tensor(value) is not None

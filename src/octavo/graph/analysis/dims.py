@@ -96,9 +96,10 @@ class Dims:
         return self._called(value, told)
 
     def _called(self, value: ir.Value, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        """With a name for each size of `value` of which nothing is known: it is one in a run.
+        """Return `dims` with a name for each size of `value` of which nothing is known.
 
-        Branches may call two values alike; sizes of the one are not compared with the other's.
+        In one run such a size is one number. Branches may call two values alike; sizes of the one
+        are not compared with the other's.
         """
         if None not in dims:
             return tuple(dims)
@@ -144,7 +145,7 @@ class Dims:
         return [self._size(element) for element in found if not self._is_beyond(element)]
 
     def _is_beyond(self, element: int | SizeOf) -> bool:
-        """Whether it is the size of an axis that is not there: a part of a shape is empty then."""
+        """Tell whether `element` is of an axis that is not there: part of a shape is empty then."""
         rank = None if isinstance(element, int) else self._rank(element.value)
         return rank is not None and isinstance(element, SizeOf) and element.axis >= rank
 
@@ -159,7 +160,7 @@ class Dims:
         return dims[element.axis] if dims is not None and element.axis < len(dims) else None
 
     def _open_as_one(self, inputs: Sequence[ir.Value | None], steps: int) -> list[Dim] | None:
-        """Where(sizes == [-1, ...], [1, ...], sizes): 1 in the place of each -1."""
+        """Read Where(sizes == [-1, ...], [1, ...], sizes): 1 in the place of each -1."""
         equal = None if inputs[0] is None else inputs[0].producer()
         if equal is None or equal.op_type != "Equal":
             return None
@@ -172,7 +173,7 @@ class Dims:
         return [1 if element == -1 else element for element in given]
 
     def _filled(self, value: ir.Value | None, steps: int) -> list[Dim] | None:
-        """One number as often as a vector has elements, and perhaps times another."""
+        """Read a vector of one number as often as another has elements, perhaps times a factor."""
         node = None if value is None else value.producer()
         if node is None:
             return None
@@ -191,7 +192,7 @@ class Dims:
         return None
 
     def _sizes_after(self, node: ir.Node) -> tuple[Dim, ...] | None:
-        """Of the node's first output."""
+        """Return the sizes of the node's first output; None where they are not known."""
         op, first = node.op_type, node.inputs[0] if node.inputs else None
         if node.domain == MS and op == "MatMulIntegerToFloat":
             return self._product(node)
@@ -232,7 +233,7 @@ class Dims:
         return None if tensor is None else [int(i) for i in np.asarray(tensor.numpy()).reshape(-1)]
 
     def _steps(self, node: ir.Node) -> Dim:
-        """How many steps of 1 a Range from 0 has."""
+        """Count the steps of 1 that a Range from 0 has; None where they are not known."""
         start, limit, step = (self.elements(v) for v in node.inputs)
         counts = start == [0] and step == [1] and limit is not None and len(limit) == 1
         size = limit[0] if counts and limit else None
@@ -265,7 +266,7 @@ class Dims:
         return tuple(1 if i in own else size for i, size in enumerate(dims))
 
     def _parts(self, split: ir.Node) -> list[tuple[Dim, ...] | None]:
-        """Of each output of a Split into known sizes."""
+        """Return the sizes of each output of a Split into known sizes."""
         dims, sizes_there = self(split.inputs[0]), self._integers(split, "split")
         if not dims or sizes_there is None:
             return []
@@ -274,7 +275,7 @@ class Dims:
         return [(*dims[:axis], size, *dims[axis + 1 :]) for size in sizes_there]
 
     def _flattened(self, node: ir.Node) -> tuple[Dim, ...] | None:
-        """In two axes, the second of which begins at `axis`."""
+        """Return the sizes of a Flatten's output: two axes, the second of them from `axis` on."""
         dims, given = self(node.inputs[0]), node.attributes.get("axis")
         if dims is None:
             return None
@@ -345,7 +346,7 @@ def filled_with(constant_of_shape: ir.Node) -> int | float | bool:
 
 
 def with_ones(dims: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
-    """`dims` with axes of size 1, numbered as in the result."""
+    """Return `dims` with axes of size 1 put in at `axes`, numbered as in the result."""
     rest = iter(dims)
     return tuple(1 if i in axes else next(rest) for i in range(len(dims) + len(axes)))
 

@@ -51,7 +51,7 @@ def element_type(value: ir.Value | None, constants: ConstantLookup) -> ir.DataTy
 
 
 def is_float32(value: ir.Value | None, constants: ConstantLookup) -> bool:
-    """Whether `value` is known to be float32."""
+    """Tell whether `value` is known to be float32."""
     return element_type(value, constants) is ir.DataType.FLOAT
 
 

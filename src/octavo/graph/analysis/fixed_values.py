@@ -26,7 +26,7 @@ class FixedValues:
         self._known: dict[ir.Value, bool] = {}
 
     def of(self, value: ir.Value | None) -> bool:
-        """Whether `value` is stored, or made of stored numbers by operators of stock alone."""
+        """Tell whether `value` is stored, or made of stored numbers by operators of stock alone."""
         if value is None:
             return False
         stack = [value]
@@ -58,5 +58,5 @@ class FixedValues:
 
 
 def _is_determined(node: ir.Node) -> bool:
-    """Whether equal inputs give equal outputs, as the inputs show, in ONNX Runtime's hands."""
+    """Tell whether equal inputs give equal outputs, as the inputs show, in ONNX Runtime's hands."""
     return node.domain in STOCK and node.op_type not in RANDOM and not bodies_of(node)

@@ -23,12 +23,12 @@ def _sigmoid(x: Float64) -> Float64:
 
 
 def gelu_erf(x: Float64) -> Float64:
-    """`x/2 (1 + erf(x / sqrt 2))`"""
+    """Compute `x/2 (1 + erf(x / sqrt 2))`."""
     return x / 2 * (1 + _erf(x / np.sqrt(2)))
 
 
 def gelu_by_tanh(x: Float64) -> Float64:
-    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`"""
+    """Compute `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`."""
     values: Float64 = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     return values
 
@@ -52,7 +52,7 @@ _STANDARD: dict[str, Callable[..., Float64]] = {
 
 
 def function_of(node: ir.Node) -> Callable[..., Float64] | None:
-    """Of one or two operands that broadcast; None for another operator."""
+    """Return the node's function of one or two operands that broadcast; None for others."""
     if node.op_type == "Gelu" and node.domain in ("", "ai.onnx"):
         form = node.attributes.get("approximate")
         by_tanh = form is not None and form.as_string() == "tanh"

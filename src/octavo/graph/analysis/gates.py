@@ -19,7 +19,7 @@ MAX_NODES = 24
 
 
 def is_gated(node: ir.Node, constants: ConstantLookup) -> bool:
-    """Whether the node ends `x * gate(x)`: see the module's list."""
+    """Tell whether the node ends `x * gate(x)`: see the module's list."""
     if node.op_type == "Div" and not _constant(node, 1, constants):
         return False
     factors = _factors(node, constants)
@@ -102,7 +102,7 @@ def _sources(argument: ir.Value, constants: ConstantLookup) -> set[int]:
 
 
 def _is_step(node: ir.Node, constants: ConstantLookup) -> bool:
-    """Whether the node belongs to an argument and not to what the argument is made from.
+    """Tell whether the node belongs to an argument and not to what the argument is made from.
 
     The layer's own bias addition has a vector; a step of the formula has single positive numbers:
     `x * sigmoid(-x)` is no SiLU.
@@ -126,7 +126,7 @@ def _is_one(value: ir.Value | None, constants: ConstantLookup) -> bool:
 
 
 def _cuts_below_zero(node: ir.Node, constants: ConstantLookup) -> bool:
-    """Whether the node is Clip(., 0, a number)."""
+    """Tell whether the node is Clip(., 0, a number)."""
     if node.op_type != "Clip":
         return False
     if len(node.inputs) == 3:

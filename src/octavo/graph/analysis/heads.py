@@ -40,7 +40,10 @@ class HeadSplits:
         self._constants, self._ranks, self._weights = constants, ranks, weights
 
     def split(self, node: ir.Node, source: ir.Value | None = None) -> Split | None:
-        """`node` as one, if it is; `source` stands for a value of the same shape before it."""
+        """Read `node` as a Reshape that parts heads; None where `node` is not one.
+
+        `source` stands for a value of the same shape before the node.
+        """
         if not is_standard(node, "Reshape"):
             return None
         source = node.inputs[0] if source is None else source
@@ -63,7 +66,7 @@ class HeadSplits:
         return Split(node, source, heads, depth)
 
     def leaves(self, reshape: ir.Node, rank: int, source: ir.Value) -> bool:
-        """Whether a Reshape to `rank` axes keeps the batch and the length of `source`."""
+        """Tell whether a Reshape to `rank` axes keeps the batch and the length of `source`."""
         shape = sizes(reshape.inputs[1], self._constants)
         if shape is None or len(shape) != rank:
             return False
@@ -96,7 +99,7 @@ class HeadSplits:
 
 
 def is_standard(node: ir.Node | None, op_type: str) -> bool:
-    """Whether `node` is that operator of ONNX itself."""
+    """Tell whether `node` is that operator of ONNX itself."""
     return node is not None and node.op_type == op_type and node.domain in STANDARD
 
 
@@ -107,7 +110,7 @@ def perm_of(node: ir.Node) -> tuple[int, ...]:
 
 
 def _are_sizes(found: Sequence[int | SizeOf], value: ir.Value, axes: Sequence[int]) -> bool:
-    """Whether `found` are the sizes of those axes of `value`, which has four."""
+    """Tell whether `found` are the sizes of those axes of `value`, which has four."""
     if len(found) != len(axes):
         return False
     stated = [None] * 4 if value.shape is None else list(value.shape)

@@ -24,7 +24,7 @@ class Step:
     names: tuple[str, ...] = ()
 
     def times(self, size: Dim) -> Step | None:
-        """None where nothing is known of `size`."""
+        """Return the step times `size`; None where nothing is known of `size`."""
         if isinstance(size, int):
             return Step(self.number * size, self.names)
         if isinstance(size, str):
@@ -71,7 +71,7 @@ def indices(value: ir.Value | None, dims: Dims, steps: int = MOST_STEPS) -> list
 
 
 def in_order(along: Sequence[Along], dims: Sequence[Dim]) -> bool:
-    """Whether the indices are those of the elements of a value with sizes `dims`, in their order.
+    """Tell whether indices are those of all elements of a value with sizes `dims`, in their order.
 
     So they are where the last axis has steps of 1, and each the steps of all behind it.
     """
@@ -109,7 +109,7 @@ def _times(along: Sequence[Along], factor: ir.Value | None, dims: Dims) -> list[
 
 
 def _sum(a: Sequence[Along], b: Sequence[Along]) -> list[Along] | None:
-    """Where each axis has steps in one of them alone."""
+    """Add indices, if each axis has steps in `a` or `b` alone; else return None."""
     if len(a) != len(b) or any(x.step and y.step for x, y in zip(a, b, strict=True)):
         return None
     return [y if x.step is None else x for x, y in zip(a, b, strict=True)]

@@ -33,7 +33,7 @@ class JoinedHeads:
         self._constants, self._ranks, self._operands = constants, ranks, operands
 
     def operand(self, value: ir.Value | None, *, swapped: bool = False) -> Operand | None:
-        """`value` [B*H, L, D], or [B*H, D, L] where it is `swapped`, with its heads apart."""
+        """Read `value` [B*H, L, D], or [B*H, D, L] if it is `swapped`, with its heads apart."""
         factor = 1.0
         for _ in range(MOST_STEPS):
             node = None if value is None else value.producer()
@@ -54,7 +54,7 @@ class JoinedHeads:
         return None
 
     def _joins(self, reshape: ir.Node, of: Operand, swapped: bool) -> bool:
-        """Whether `reshape` makes one axis of batch and heads."""
+        """Tell whether `reshape` makes one axis of batch and heads."""
         shape = self._shape(reshape, 3)
         if shape is None or not of.heads:
             return False
@@ -66,7 +66,7 @@ class JoinedHeads:
     def scores_fit(
         self, reshapes: Sequence[ir.Node], values: Sequence[ir.Value], q: Operand, k: Operand
     ) -> bool:
-        """Whether Reshapes of scores or weights, whose `values` are given, part heads or join."""
+        """Tell whether all Reshapes of scores or weights, of such `values`, part or join heads."""
         return all(self._score_fits(node, values, q, k) for node in reshapes)
 
     def _score_fits(
@@ -89,7 +89,7 @@ class JoinedHeads:
         return all(last)
 
     def parts(self, reshape: ir.Node, value: ir.Value, q: Operand, v: Operand) -> bool:
-        """Whether `reshape` makes [B, H, S, E] of `value` [B*H, S, E]."""
+        """Tell whether `reshape` makes [B, H, S, E] of `value` [B*H, S, E]."""
         shape = self._shape(reshape, 4)
         if shape is None or shape[1] != q.heads:
             return False
@@ -103,7 +103,7 @@ class JoinedHeads:
         return shape if shape is not None and len(shape) == count else None
 
     def _is(self, element: int | SizeOf, axis: int, of: Operand) -> bool:
-        """Whether `element` is the size of that axis of an operand."""
+        """Tell whether `element` is the size of that axis of an operand."""
         if isinstance(element, int):
             stated = [
                 value.shape[places[axis]]

@@ -26,9 +26,9 @@ def leaves_rows(
     *,
     zero_is_size: bool,
 ) -> bool:
-    """Whether the first two elements of a Reshape's `shape` are the first two sizes of `source`.
+    """Tell whether a Reshape's first two elements, `shape`, are the first two sizes of `source`.
 
-    One of them may be -1. `zero_is_size`: 0 means no elements (allowzero), not "as it was". With
+    One of the two may be -1. `zero_is_size`: 0 means no elements (allowzero), not "as it was". With
     `weights`, `source` has more than two axes, and float layers may stand before it.
     """
     known = [
@@ -49,7 +49,7 @@ class FloatLayer:
 
 
 def float_layer(node: ir.Node, weights: ConstantLookup) -> FloatLayer | None:
-    """`node` as one, if it is."""
+    """Read `node` as a float layer; None where `node` is not one."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in ("MatMul", "Add"):
         return None
     rank = 2 if node.op_type == "MatMul" else 1
@@ -77,7 +77,7 @@ def _is_size(
 def same_size(
     a: ir.Value, i: int, b: ir.Value, j: int, weights: ConstantLookup | None = None
 ) -> bool:
-    """Whether axis `i` of `a` is as long as axis `j` of `b`: they are one, or the model says so."""
+    """Tell whether axis `i` of `a` is axis `j` of `b`, or is as long by what the model says."""
     if i == j and i < 2 and _same_axis(a, b, i, weights):
         return True
     size = _dim(a, i)
@@ -85,7 +85,7 @@ def same_size(
 
 
 def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: ConstantLookup | None) -> bool:
-    """Whether two values have the same size there: one comes of the other, or the model says so."""
+    """Tell whether `a` and `b` have one size at `axis`: by origin, or by what the model says."""
     if set(_back(a, weights)) & set(_back(b, weights)):
         return True
     size = _dim(a, axis)
@@ -106,7 +106,7 @@ def _dim(value: ir.Value, axis: int) -> int | str | None:
 
 
 def _back(value: ir.Value, weights: ConstantLookup | None) -> Iterator[ir.Value]:
-    """`value`, and what it was made of by nodes that keep its first axes."""
+    """Yield `value`, and what `value` was made of by nodes that keep its first axes."""
     for _ in range(MOST_STEPS):
         yield value
         node = value.producer()

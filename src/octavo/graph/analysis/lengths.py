@@ -57,7 +57,7 @@ def _before(value: ir.Value, rounded: bool, callers: Callers) -> Iterator[tuple[
 
 
 def _makes_whole(node: ir.Node) -> bool:
-    """Whether a Cast makes integers of what may be none."""
+    """Tell whether a Cast makes integers of what may be none."""
     to = node.attributes.get("to") if node.op_type == "Cast" else None
     value = node.inputs[0] if node.inputs else None
     is_whole = value is not None and value.dtype is not None and value.dtype.is_integer()

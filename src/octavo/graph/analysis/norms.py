@@ -57,7 +57,7 @@ def normalized(x: Float64, kind: str, epsilon: float) -> Float64:
 
 
 def spelt_norms(graph: ir.Graph, constants: ConstantLookup) -> Iterator[FoundNorm]:
-    """Those of `graph` that are written out, in order. A node may be replaced meanwhile."""
+    """Yield the written-out norms of `graph`, in order. A node may be replaced meanwhile."""
     for node in list(graph):
         if node.op_type in _REDUCTIONS and node.domain in STANDARD and node.graph is graph:
             found = _Spelt(node, constants).find()
@@ -66,7 +66,7 @@ def spelt_norms(graph: ir.Graph, constants: ConstantLookup) -> Iterator[FoundNor
 
 
 def reduces_last(node: ir.Node, rank: int | None, constants: ConstantLookup) -> bool:
-    """Whether a reduction is over the last of `rank` axes, and keeps it."""
+    """Tell whether a reduction is over the last of `rank` axes, and keeps it."""
     keep = node.attributes.get("keepdims")
     if keep is not None and keep.as_int() != 1:
         return False
@@ -115,7 +115,7 @@ class _Spelt:
         return node.op_type == "Pow" and is_two
 
     def _width(self, root: ir.Value) -> int | None:
-        """How long rows are: as the model says, or as constants behind the reduction are."""
+        """Tell how long rows are: as the model says, or as constants behind the reduction are."""
         if root.shape is not None and len(root.shape) and isinstance(root.shape[-1], int):
             return root.shape[-1]
         found, at = set[int](), [self._reduction]
@@ -131,7 +131,7 @@ class _Spelt:
     def _regions(
         self, root: ir.Value, path: Sequence[ir.Node], width: int
     ) -> Iterator[tuple[ir.Node, Float64, Float64]]:
-        """Each node where all meets, with its values and those of `root`."""
+        """Yield each node where all paths from `root` meet, with its values and those of `root`."""
         x = sample(width)
         known: dict[ir.Value, Float64] = {root: x}
         region: set[ir.Node] = set()

@@ -48,7 +48,7 @@ class Ranks:
         return self._found.get(value) if tensor is None else len(tensor.shape)
 
     def _made(self, node: ir.Node) -> int | None:
-        """Of the node's first output."""
+        """Count the axes of the node's first output; None where that cannot be told."""
         op, inputs = node.op_type, node.inputs
         if op == "Reshape":
             shape = sizes(inputs[1], self._constants, self)
@@ -77,7 +77,7 @@ class Ranks:
         return None
 
     def _with_axes(self, node: ir.Node, sign: int) -> int | None:
-        """Of what a node makes that adds axes, or drops them."""
+        """Count the axes of what a node makes that adds axes (`sign` 1) or drops them (-1)."""
         rank, given = self(node.inputs[0]), node.attributes.get("axes")
         if given is not None:
             count: int | None = len(given.as_ints())
@@ -86,7 +86,7 @@ class Ranks:
         return None if rank is None or count is None else rank + sign * count
 
     def _length(self, vector: ir.Value | None, steps: int = MOST_STEPS) -> int | None:
-        """How many elements a shape has: it is as many axes that are asked for."""
+        """Count the elements of a shape: as many axes are asked for."""
         if vector is None or not steps or self(vector) != 1:
             return None
         tensor = self._constants.tensor(vector)

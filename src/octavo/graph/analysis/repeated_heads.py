@@ -101,7 +101,7 @@ def _number(part: ir.Value | int, constants: ConstantLookup) -> int | None:
 def _is_multiple(
     part: ir.Value | int, source: ir.Value, axis: int, count: int, constants: ConstantLookup
 ) -> bool:
-    """Whether `part` is `count` times the heads of `source`."""
+    """Tell whether `part` is `count` times the heads of `source`."""
     if isinstance(part, int):
         return part > 0 and part % count == 0
     node = part.producer()

@@ -58,7 +58,7 @@ def _bits(node: ir.Node) -> int:
 
 
 def _has_odd_zero_points(node: ir.Node) -> bool:
-    """Whether rows of packed zero points end within a byte, or may."""
+    """Tell whether rows of packed zero points end within a byte, or may."""
     if len(node.inputs) < 4 or node.inputs[3] is None or _bits(node) == 8:
         return False
     scales, pairs = (_stored_size(node.inputs[i]) for i in (2, 3))

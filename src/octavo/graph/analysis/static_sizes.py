@@ -318,7 +318,7 @@ def broadcast(of: Sequence[Sizes | None]) -> Sizes | None:
 
 
 def _common(sizes: Sequence[Size]) -> Size:
-    """One size for all that are not 1: a number above 1 is that of all."""
+    """Return the one size of all `sizes` that are not 1: a number above 1 is that of all."""
     numbers = {size for size in sizes if size is not None and size != 1}
     if len(numbers) == 1:
         return numbers.pop()

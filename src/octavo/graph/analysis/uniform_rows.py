@@ -67,7 +67,7 @@ class UniformRows:
         self._attentions[last] = splits
 
     def __call__(self, value: ir.Value) -> bool:
-        """Whether each row of `value` (along its last axis) is NaN everywhere or nowhere."""
+        """Tell whether each row of `value` (along its last axis) is NaN everywhere or nowhere."""
         return self._uniform(value, MAX_DEPTH)
 
     def _uniform(self, value: ir.Value, depth: int) -> bool:
@@ -116,7 +116,7 @@ class UniformRows:
         return self._finite([v for i, v in enumerate(node.inputs) if i in columns])
 
     def _written_out(self, node: ir.Node) -> bool:
-        """Whether the node ends `d / sqrt(mean(d * d) + epsilon)` with `d = x - mean(x)`."""
+        """Tell whether the node ends `d / sqrt(mean(d * d) + epsilon)` with `d = x - mean(x)`."""
         for i in (0, 1) if node.op_type == "Mul" else (0,):
             d, factor = node.inputs[i], node.inputs[1 - i]
             if d is not None and factor is not None and _is_centred(d):
@@ -126,7 +126,7 @@ class UniformRows:
         return False
 
     def _squares_behind(self, value: ir.Value) -> ir.Value | None:
-        """`s` where `value` is `sqrt(mean(s) + epsilon)`, its reciprocal, or such a power."""
+        """Return `s` if `value` is `sqrt(mean(s) + epsilon)`, its reciprocal, or such a power."""
         shifted = False
         for _ in range(6):
             node = value.producer()
@@ -181,7 +181,7 @@ class UniformRows:
 
 
 def _is_centred(value: ir.Value) -> bool:
-    """Whether `value` is `x - mean(x)` over the last axis."""
+    """Tell whether `value` is `x - mean(x)` over the last axis."""
     node = value.producer()
     if node is None or node.op_type != "Sub" or node.inputs[1] is None:
         return False
@@ -197,7 +197,7 @@ def _is_centred(value: ir.Value) -> bool:
 def _is_square_of(
     square: ir.Value, d: ir.Value, scalar: Callable[[ir.Value | None], float | None]
 ) -> bool:
-    """Whether `square` is `d * d` or `d ** 2`, or of an equal difference."""
+    """Tell whether `square` is `d * d` or `d ** 2`, or of an equal difference."""
     node = square.producer()
     if node is None or node.op_type not in ("Mul", "Pow"):
         return False
@@ -234,7 +234,7 @@ HEADS = -3
 
 
 def rows_stay_whole(attention: FoundAttention, constants: ConstantLookup, dims: Dims) -> bool:
-    """Whether the rows of `attention` are so if those of its Q, K and V are."""
+    """Tell whether the rows of `attention` are so if those of its Q, K and V are."""
     parts = attention.q, attention.k, attention.v
     sources = {_multiplied(heads.source, constants) for heads in parts}
     if len(sources) != 1 or None in sources or not np.isfinite(attention.scale):

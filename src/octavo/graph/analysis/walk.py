@@ -46,7 +46,7 @@ def bodies_of(node: ir.Node) -> list[ir.Graph]:
 
 
 def runs_in_order(model: ir.Model) -> bool:
-    """Whether each node comes after those whose outputs it reads, as ONNX asks."""
+    """Tell whether each node comes after those whose outputs it reads, as ONNX asks."""
     return _in_order(model.graph, set())
 
 
@@ -58,7 +58,10 @@ def _add(graph: ir.Graph, found: list[ir.Graph]) -> None:
 
 
 def _in_order(graph: ir.Graph, before: set[ir.Node]) -> bool:
-    """`before`: all nodes that come before the graph's first; those of the graph are added."""
+    """Tell whether every node of `graph` stands behind those that it reads.
+
+    `before` holds all nodes that come before the graph's first; those of the graph are added.
+    """
     for node in graph:
         for value in node.inputs:
             producer = None if value is None else value.producer()
@@ -83,7 +86,7 @@ def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
 
 
 def only_inside(value: ir.Value, region: set[ir.Node]) -> bool:
-    """Whether none but nodes of `region` read `value`."""
+    """Tell whether none but nodes of `region` read `value`."""
     return not value.is_graph_output() and all(use.node in region for use in value.uses())
 
 

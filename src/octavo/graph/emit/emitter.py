@@ -29,7 +29,7 @@ class NameSet:
         return [name for name, count in self._taken.items() if count > 0]
 
     def new(self, wish: str) -> str:
-        """`wish`, or `wish_1`, `wish_2`, ... where it is taken."""
+        """Return the name `wish`, or `wish_1`, `wish_2`, ... where it is taken."""
         name, i = wish, 0
         while self._taken[name] > 0:
             i += 1

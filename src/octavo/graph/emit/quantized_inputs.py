@@ -38,11 +38,11 @@ class Activations:
 
     @property
     def have_rows(self) -> bool:
-        """Whether one was quantized with a scale for each row: ONNX Runtime's own form has none."""
+        """Tell whether any input has a scale for each row: ONNX Runtime's own form has none."""
         return any(kind == "row" for _, _, kind in self._drawn)
 
     def as_float32(self, x: ir.Value, node: ir.Node, dtype: ir.DataType) -> ir.Value:
-        """`x` of `dtype` in float32: itself, or a Cast."""
+        """Return `x` of `dtype` in float32: itself, or a Cast."""
         if dtype is ir.DataType.FLOAT:
             return x
         key = (id(x), id(node.graph))

@@ -57,7 +57,7 @@ class SharedSizes:
         return self._once("shape", self._sizes(x), lambda: self._shape(x))
 
     def zero_points(self, x: ir.Value, scales: ir.Value, zero_point: int) -> ir.Value:
-        """`zero_point` in uint8 as often as there are rows in `x`: as in the vector `scales`."""
+        """Repeat `zero_point` in uint8 for each row of `x`, as often as `scales` has elements."""
         rows = None if (sizes := self._sizes(x)) is None else sizes[:-1]
         name = f"{x.name}_zeros"
         number = ir.tensor([zero_point], ir.DataType.UINT8)
@@ -162,14 +162,14 @@ def _poison(e: Emitter, x: ir.Value, row: ir.Value, name: str) -> ir.Value:
 
 
 def spread_nan(e: Emitter, x: ir.Value, scale: ir.Value) -> ir.Value:
-    """`scale`, one number for all of `x`; NaN where `x` holds what is not finite."""
+    """Return `scale`, one number for all of `x`; NaN where `x` holds what is not finite."""
     total = e.op("ReduceSum", [x], out=f"{x.name}_sum", keepdims=0)
     nothing = e.op("Mul", [total, e.scalar(0.0, np.float32)], out=f"{x.name}_nan")
     return e.op("Add", [scale, nothing], out=f"{x.name}_marked_scale")
 
 
 def quantize_tensor(e: Emitter, x: ir.Value) -> QuantizedRows:
-    """One scale and zero point for all of `x`, named as ONNX Runtime's quantize_dynamic does."""
+    """Quantize `x` with one scale and zero point, named as by ONNX Runtime's quantize_dynamic."""
     name = x.name or "x"
     q, scale, zero = e.op_n(
         "DynamicQuantizeLinear",

@@ -30,7 +30,7 @@ _OPERATORS = {
 
 
 def activate(e: Emitter, y: ir.Value, activation: str, *, out: str) -> ir.Value:
-    """`activation` of float32 `y`."""
+    """Apply `activation` to float32 `y`."""
     kind = Activation.parse(activation)
     if kind is Activation.NONE:
         return y
@@ -56,7 +56,7 @@ def keep_apart(product: ir.Value, constants: ConstantLookup) -> None:
 
 
 def feeds_gelu(value: ir.Value) -> bool:
-    """Whether `value` goes into a GELU: the operator, or the division or product before its Erf."""
+    """Tell whether `value` goes into a GELU: the operator, or the Div or Mul before its Erf."""
     readers = [use.node for use in value.uses()]
     if any(node.op_type in GELU_OPS for node in readers):
         return True

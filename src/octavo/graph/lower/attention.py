@@ -71,7 +71,7 @@ def _heads(
     c: Context,
     perm: Sequence[int] = HEADS_FIRST,
 ) -> ir.Value:
-    """`value` with its heads before its length, or as `perm` has them."""
+    """Return `value` with its heads before its length, or with its axes as `perm` orders them."""
     if layout is Layout.HEADS_OUTSIDE:
         return value
     e = c.emitter
@@ -81,7 +81,7 @@ def _heads(
 
 
 def _repeated(value: ir.Value, groups: int, out: str, c: Context) -> ir.Value:
-    """[B, K, T, D] as [B, K * groups, T, D], each head several times in a row."""
+    """Repeat heads [B, K, T, D] to [B, K * groups, T, D], each several times in a row."""
     if groups == 1:
         return value
     e = c.emitter
@@ -160,7 +160,7 @@ def _without_sinks(sinks: ir.Value, scores: ir.Value, out: str, c: Context) -> i
 
 
 def _causal(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Value:
-    """Which keys a query has come to, [S, T]."""
+    """Tell which keys a query has come to, as conditions [S, T]."""
     e = c.emitter
     sizes = e.op("Shape", [scores], out=f"{out}_sizes")
     rows, columns = (

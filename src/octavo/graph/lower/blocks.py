@@ -121,7 +121,7 @@ class BlockWeightValues:
 
     @property
     def blocks(self) -> int:
-        """Of one output."""
+        """Return the number of blocks of one output."""
         return -(-self.inputs // self.block)
 
 
@@ -137,7 +137,7 @@ class BlockForm(Enum):
     TYPED = "DequantizeLinear"
 
     def hold(self, w: BlockIntegers, hold: Hold) -> tuple[BlockWeightValues, int]:
-        """`w` in the graph, and the bytes that it takes."""
+        """Hold `w` in the graph; return its values and the bytes that they take."""
         if self is BlockForm.TYPED:
             return _hold_typed(w, hold)
         return _hold_packed(w, hold, is_table=self is BlockForm.TABLE)
@@ -159,8 +159,11 @@ def _hold_packed(w: BlockIntegers, hold: Hold, *, is_table: bool) -> tuple[Block
 
 
 def _hold_typed(w: BlockIntegers, hold: Hold) -> tuple[BlockWeightValues, int]:
-    """`w` as DequantizeLinear reads it, and its bytes: [inputs, outputs] of signed integers, or of
-    unsigned ones where there are zero points; scale and zero point [blocks, outputs]."""
+    """Hold `w` as DequantizeLinear reads it; return its values and bytes.
+
+    Integers are [inputs, outputs], unsigned where there are zero points, else signed; scale and
+    zero point are [blocks, outputs].
+    """
     n, k = w.q.shape
     signed = w.zero is None
     q = w.q.view(np.int8) - np.int8(w.centre) if signed and w.bits < 8 else w.q
@@ -250,7 +253,7 @@ def lookup_blocks(
 
 
 def _by_rows(e: Emitter, part: ir.Value, rows: int) -> ir.Value:
-    """[rows, ...] of two axes."""
+    """Reshape `part` [rows, ...] to two axes."""
     if part.shape is not None and len(part.shape) == 2:
         return part
     return e.op("Reshape", [part, e.vector([rows, -1])], out=f"{part.name}_rows")

@@ -83,7 +83,7 @@ def lookup_rows(
     out: str,
     zero_point: int | ir.Value = 0,
 ) -> ir.Value:
-    """`(float(table[i]) - zero_point) * row_scales[i]`.
+    """Compute `(float(table[i]) - zero_point) * row_scales[i]`.
 
     table int8 or uint8 [V, ...], row_scales float32 [V, 1, ...]; `zero_point` is one number, or one
     for each row, of the shape of `row_scales` and of any type.

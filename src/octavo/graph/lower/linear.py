@@ -63,7 +63,7 @@ def lower_gated(gated: GatedLinear, node: ir.Node, c: Context) -> list[ir.Value]
 
 
 def _names(group: GroupedLinear | GatedLinear, node: ir.Node) -> list[str]:
-    """Of the layers that a node is of."""
+    """Return the names of the layers that a node is made of."""
     name = node.name or "linear"
     names = name.split("+")
     return (
@@ -184,7 +184,7 @@ def blocks(w: Weight, c: Context, form: BlockForm = BlockForm.MATRIX) -> BlockWe
 
 
 def _overflows(w: Weight) -> bool:
-    """Whether int32 sums of its products may; for weights of a plan that has been seen to."""
+    """Tell whether int32 sums of its products may; for weights of a plan that has been seen to."""
     if w.matrix is not None or w.k <= INT32_INPUTS // 2:
         return False
     return w.k > INT32_INPUTS or w.integers().zero_point is not None

@@ -68,7 +68,7 @@ def operator_of(node: ir.Node) -> Operator:
 
 
 def held_by_stock(operator: Operator) -> bool:
-    """Whether its weights are settled for stock operators, so that it is only ever lowered."""
+    """Tell whether its weights are settled for stock operators, so that it is only ever lowered."""
     if isinstance(operator, MatMul):
         return operator.per_tensor_b
     return isinstance(operator, Linear | Conv) and operator.weight.matrix is not None

@@ -50,7 +50,7 @@ class _NodePacker:
 
     # docs/notes/native_target.md: "Weights are stored as kernels read them"
     def packed(self, weight: Weight, pack: Pack, *, layout: str) -> PackedValues:
-        """`weight`, packed once for all nodes of the graph that read it in this `layout`."""
+        """Return `weight`, packed once for all nodes of the graph that read it in this `layout`."""
 
         def make() -> PackedValues:
             w, scale, zero = pack(weight.make()) if weight.packed is None else weight.packed()
@@ -68,7 +68,7 @@ class _NodePacker:
         return self._c.once(("packed", layout, weight.key, self._graph), make)
 
     def bias(self, bias: ir.Value | None, count: int) -> ir.Value:
-        """`bias` in the node's own graph, or as many zeros."""
+        """Return `bias` in the node's own graph, or `count` zeros where there is none."""
         if bias is None:
             return self.constant(np.zeros(count, np.float32), "bias")
         if bias.is_initializer() and bias.graph is self._graph:
@@ -82,7 +82,7 @@ class _NodePacker:
         return self._c.emitter.constant(stored, bias.name or "bias", self._graph)
 
     def constant(self, array: npt.NDArray[Any], what: str) -> ir.Value:
-        """`array`, called after the node and `what` it is."""
+        """Put `array` into the graph, named after the node and `what` it is."""
         node, layer = self._node, self._node.meta.get(LAYER)
         wish = f"{node.name}_{what}" if layer in (None, node.name) else f"{layer}.{what}"
         return self._c.emitter.constant(array, wish, self._graph)

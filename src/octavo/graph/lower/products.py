@@ -72,12 +72,12 @@ def dequantize(
 
 
 def qdq_activation(e: Emitter, x: ir.Value, t: QuantizedRows) -> ir.Value:
-    """`x` through the DynamicQuantizeLinear that gives `t`, and a DequantizeLinear of its own."""
+    """Dequantize `t`, a DynamicQuantizeLinear's of `x`, by a DequantizeLinear of its own."""
     return e.op("DequantizeLinear", [t.q, t.scale, t.zero_point], out=f"{x.name}_dequantized")
 
 
 def scale_output(e: Emitter, y: ir.Value, factor: float, out: str) -> ir.Value:
-    """`factor * y`."""
+    """Compute `factor * y`."""
     return e.op("Mul", [y, e.scalar(np.float32(factor), np.float32)], out=out)
 
 

@@ -91,14 +91,14 @@ def _operator(
 
 
 def onnx_gates(layer: Recurrent) -> tuple[int, ...]:
-    """In which order of PyTorch's gates ONNX has its own."""
+    """Return the order in which ONNX has PyTorch's gates."""
     return tuple(int(i) for i in np.argsort(GATES[layer.op]))
 
 
 def _integers(
     layer: Recurrent, part: Weight
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
-    """[D, gates * H, inputs] and [D, gates * H], gates in ONNX's order."""
+    """Return integers [D, gates * H, inputs] and scales [D, gates * H], gates in ONNX's order."""
     found, order = part.integers(), onnx_gates(layer)
     return (
         np.stack([permute_gates(way, order) for way in found.q]),
@@ -141,7 +141,7 @@ def _rows(layer: Recurrent, part: Weight, c: Context, label: str) -> ir.Value:
 
 
 def _bias(layer: Recurrent, c: Context, name: str) -> ir.Value | None:
-    """[D, 2 * gates * H], that of the inputs before that of the state; None where it is 0."""
+    """Hold the bias [D, 2 * gates * H], the inputs' before the state's; None where all is 0."""
     if not np.any(layer.biases):
         return None
     order = onnx_gates(layer)

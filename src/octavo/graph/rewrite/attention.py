@@ -71,7 +71,7 @@ def reference(
 
 # docs/notes/native_target.md: "Attention is one node in float32"
 def fuse_attention(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every attention of `graph` that has this form; how many there were.
+    """Fuse every attention of `graph` that has the form above; count them.
 
     What looks like one and is none is noted with its reason.
     """
@@ -161,7 +161,7 @@ def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
 
 
 def _sinks(sinks: ir.Value, out: str, c: Context) -> ir.Value:
-    """[1, heads, 1, 1] as [heads]."""
+    """Reshape sinks [1, heads, 1, 1] to [heads]."""
     stored = c.array(sinks)
     if stored is not None:
         return c.emitter.constant(np.asarray(stored, np.float32).reshape(-1), f"{out}_sinks")
@@ -179,7 +179,7 @@ class _Hiding:
 
 
 def _hiding(found: SpelledAttention, c: Context) -> _Hiding:
-    """How keys are hidden. Raises NotTakenError.
+    """Tell how keys are hidden. Raises NotTakenError.
 
     Where one condition fills in a finite number it is the mask, because a query of which every key
     is hidden gets weights of what is filled in.
@@ -203,9 +203,9 @@ def _hiding(found: SpelledAttention, c: Context) -> _Hiding:
 
 
 def _hides_nothing(condition: Condition, found: SpelledAttention, c: Context) -> bool:
-    """Whether every key counts by it, as where a model without padding makes a mask all the same.
+    """Tell whether every key counts by `condition`, as in a mask of a model without padding.
 
-    It has to be no larger than the products.
+    The condition has to be no larger than the products.
     """
     value = condition.value
     node = value.producer()
@@ -276,7 +276,7 @@ def _all(
 
 
 def _is_read_as(value: ir.Value, width: int) -> bool:
-    """Whether a layer reads `value` that takes no other last size than `width`."""
+    """Tell whether a layer reads `value` that takes no other last size than `width`."""
     readers = [use.node for use in value.uses() if use.idx == 0]
     return any(w is not None and w.k == width for w in map(_weight, readers))
 

@@ -32,7 +32,7 @@ def reference(
 
 # docs/notes/native_target.md: "What is the same in every run is computed once"
 def unpack_fixed(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such layer of `graph`, in order: what one makes is fixed for the next."""
+    """Unpack every layer of `graph` over fixed values, in order: its outputs are fixed too."""
     fixed = FixedValues(Fixed(c.constants))
     count = 0
     for node in list(graph):

@@ -48,13 +48,13 @@ def keep_axes(node: ir.Node, c: Context) -> ir.Node | None:
 
 
 def _flattens(source: ir.Value, into: list[int | SizeOf], k: int) -> bool:
-    """Whether a Reshape of [B, S, K] into `into` gives rows of K."""
+    """Tell whether a Reshape of [B, S, K] into `into` gives rows of K."""
     known = source.shape is not None and len(source.shape) == 3 and source.shape[2] == k
     return known and len(into) == 2 and into[1] == k and into[0] != 0
 
 
 def _parts(source: ir.Value, back: list[int | SizeOf], n: int) -> bool:
-    """Whether a Reshape of rows of N into `back` gives [B, S, N], as `source` has B and S."""
+    """Tell whether a Reshape of rows of N into `back` gives [B, S, N], as `source` has B and S."""
     if len(back) != 3 or 0 in back:
         return False
     return back[2] == n and leaves_rows(back[:2], source, None, zero_is_size=True)

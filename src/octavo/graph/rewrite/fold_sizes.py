@@ -31,7 +31,7 @@ def reference(shape: Sequence[int], index: int, divisor: int) -> npt.NDArray[np.
 
 # docs/notes/native_target.md: "Sizes are folded first"
 def fold_sizes(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such number of `graph`."""
+    """Fold the numbers of `graph` that are computed of fixed sizes into constants."""
     static = c.once("static sizes", lambda: StaticSizes(c.model, Fixed(c.constants)))
     for node in list(graph):
         for made in node.outputs:
@@ -57,7 +57,7 @@ def fold_sizes(graph: ir.Graph, c: Context) -> dict[str, int]:
 
 
 def _is_int32(node: ir.Node) -> bool:
-    """Whether one of the nodes in front makes int32 of what sizes are."""
+    """Tell whether one of the nodes in front makes int32 of what sizes are."""
     at: ir.Node | None = node
     while at is not None and at.op_type != "Shape":
         if at.op_type == "Cast":

@@ -26,7 +26,7 @@ def reference(gate: npt.NDArray[Any], up: npt.NDArray[Any]) -> npt.NDArray[np.fl
 
 
 def fuse_gates(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such pair of `graph`."""
+    """Fuse every pair of Linear nodes of `graph` whose outputs are multiplied."""
     for node in list(graph):
         if node.op_type == "Mul" and node.domain in ("", "ai.onnx") and len(node.inputs) == 2:
             _fuse(node, c)

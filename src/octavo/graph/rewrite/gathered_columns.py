@@ -56,7 +56,7 @@ def reference(
 
 # docs/notes/native_target.md: "Only the columns that are gathered"
 def slice_columns(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such product of `graph`."""
+    """Slice every product of `graph` of which only some columns are gathered."""
     found: dict[ir.Value, _Range] = {}
     constants = Fixed(c.constants)
     bounds = ValueBounds(constants)
@@ -113,7 +113,10 @@ def _graph_of(value: ir.Value) -> ir.Graph | None:
 
 
 def _range(root: ir.Value, c: Context) -> _Range:
-    """Of no indices at all it is empty: the least of nothing is the largest number there is."""
+    """Compute the range of the indices `root`.
+
+    Of no indices at all the range is empty: the least of nothing is the largest number there is.
+    """
     name, e = root.name or "index", c.emitter
     low = e.op("ReduceMin", [root], out=f"{name}_low", keepdims=0)
     high = e.op("ReduceMax", [root], out=f"{name}_high", keepdims=0)
@@ -140,7 +143,7 @@ def _sliced(table: ir.Value | None, axis: int, part: _Range, known: _Known, c: C
 
 
 def _axis_before(node: ir.Node, axis: int, static: StaticSizes) -> int | None:
-    """Which axis of what `node` reads its `axis` is; None where that cannot be told.
+    """Tell which axis of the node's input its output's `axis` is; None where that cannot be told.
 
     Both count from the end.
     """
@@ -158,7 +161,7 @@ def _axis_before(node: ir.Node, axis: int, static: StaticSizes) -> int | None:
 
 
 def _again(node: ir.Node, source: ir.Value, c: Context) -> ir.Value:
-    """`node` over `source` in place of its first input."""
+    """Repeat `node` with `source` in the place of its first input."""
     out = f"{node.outputs[0].name}_columns"
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     return c.emitter.op(node.op_type, [source, *node.inputs[1:]], out=out, **attributes)

@@ -39,7 +39,7 @@ OTHERS = {
 
 # docs/notes/native_target.md: "A cache is appended inside the attention"
 def fuse_group_query(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such node of `graph`; how many there were.
+    """Fuse every GroupQueryAttention of `graph`; count them.
 
     Raises ModelError for one that lacks what no run can do without.
     """

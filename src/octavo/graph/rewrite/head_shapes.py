@@ -42,7 +42,7 @@ def head_shapes(attentions: Sequence[FoundAttention], constants: ConstantLookup)
 
 
 def _gives(last: ir.Node, width: int, constants: ConstantLookup) -> bool:
-    """Whether a Reshape's last axis is `width` in every run: it says so, or its reader does."""
+    """Tell whether a Reshape's last axis is always `width`: by its shape, or by its reader."""
     shape = sizes(last.inputs[1], constants)
     if shape is not None and shape[-1] == width:
         return True

@@ -53,7 +53,7 @@ class _View:
 
     @property
     def is_expanded(self) -> bool:
-        """Whether `full` may be more than `own`."""
+        """Tell whether `full` may be more than `own`."""
         return self.own is not self.full and (self.own != self.full or None in self.own)
 
 
@@ -124,7 +124,7 @@ class _Look:
         return Mask(where, view.source, axes)
 
     def _expands(self, add: ir.Node, mask: ir.Value, view: _View) -> bool:
-        """Whether `add` gives the same where `mask` is not expanded before."""
+        """Tell whether `add` gives the same where `mask` is not expanded before."""
         scores = self.dims(next((v for v in add.inputs if v is not mask), None))
         if scores is None or len(scores) < len(view.full):
             return False
@@ -135,7 +135,7 @@ class _Look:
         )
 
     def _view(self, value: ir.Value | None, steps: int) -> _View | None:
-        """`value` as a condition; None where that cannot be told."""
+        """View `value` as a condition; None where that cannot be told."""
         if value is None or not steps:
             return None
         if value not in self.seen:
@@ -154,7 +154,7 @@ class _Look:
         return None if dims is None or None in dims else _View(value, dims, dims)
 
     def _both(self, node: ir.Node, steps: int) -> _View | None:
-        """Of what is True everywhere, and another."""
+        """View the And of a condition that is True everywhere and another one."""
         a, b = (self._view(v, steps) for v in node.inputs)
         if a is None or b is None or (a.source is not None and b.source is not None):
             return None
@@ -162,7 +162,7 @@ class _Look:
         return None if full is None else _View(kept.source, kept.own, full)
 
     def _cast(self, node: ir.Node, steps: int) -> _View | None:
-        """Of a condition to a condition."""
+        """View a Cast of a condition to a condition."""
         view = self._view(node.inputs[0], steps)
         if view is None or node.attributes["to"].as_int() != ir.DataType.BOOL:
             return None
@@ -206,7 +206,7 @@ class _Look:
         return _View(source, own, own) if in_order(along, dims) else None
 
     def _flattens(self, node: ir.Node, rank: int) -> bool:
-        """Whether `node` puts all elements of a value of `rank` along the first axis."""
+        """Tell whether `node` puts all elements of a value of `rank` along the first axis."""
         if node.op_type == "Flatten" and node.domain in STANDARD:
             axis = node.attributes.get("axis")
             return axis is not None and axis.as_int() == rank > 0
@@ -215,7 +215,7 @@ class _Look:
 
 
 def _is_condition(value: ir.Value) -> bool:
-    """Whether `value` holds nothing but truth values."""
+    """Tell whether `value` holds nothing but truth values."""
     node = value.producer()
     if node is None or node.op_type != "Cast":
         return value.dtype is ir.DataType.BOOL

@@ -49,7 +49,7 @@ class Projection:
 
     @property
     def rows(self) -> tuple[Any, ...]:
-        """What parts of one product share: integers, step, zero point and range of the rows."""
+        """Return what parts of one product share: integers, step, zero point and range of rows."""
         q, w, step, _, zero, _ = self.product.inputs
         row = next(v for v in self.scaled.inputs if v is not self.product.outputs[0])
         dtype = None if w is None else w.dtype
@@ -219,7 +219,7 @@ def _weight(
 def _biases(
     parts: Sequence[Projection], width: int, constants: ConstantLookup
 ) -> npt.NDArray[np.float32]:
-    """Those of all parts; that of a part without one is 0."""
+    """Join the biases of all parts; that of a part without one is 0."""
     nothing = np.zeros(width, np.float32)
     found = [nothing if p.bias is None else _array(p.bias, constants) for p in parts]
     return np.concatenate(found)

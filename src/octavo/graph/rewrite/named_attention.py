@@ -60,12 +60,12 @@ class Named:
 
 
 def fuse_standard(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every Attention of ONNX itself in `graph`; how many there were."""
+    """Fuse every Attention of ONNX itself in `graph`; count them."""
     return _fuse_each([n for n in graph if is_standard(n, "Attention")], _standard, c)
 
 
 def fuse_multi_head(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every MultiHeadAttention in `graph`; how many there were.
+    """Fuse every MultiHeadAttention in `graph`; count them.
 
     Their biases go to the layers before them, which take them in afterwards.
     """
@@ -258,7 +258,7 @@ def _with_past(
     heads: int,
     c: Context,
 ) -> tuple[ir.Value | None, ir.Value | None, list[ir.Value]]:
-    """All keys and values, and the presents [B, H, T, D] where there is a past or they are read."""
+    """Return all keys, all values, and the presents [B, H, T, D] if there is a past or a reader."""
     if past == (None, None) and not any(_is_read(node, i) for i in (1, 2)):
         return *new, []
     e, found = c.emitter, []

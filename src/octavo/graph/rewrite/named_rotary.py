@@ -21,7 +21,7 @@ FOUR_AXES = 4
 
 
 def fuse_named_rotary(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such node of `graph`. Raises ModelError for one that lacks an input."""
+    """Fuse every RotaryEmbedding of `graph`. Raises ModelError for one that lacks an input."""
     for node in [n for n in graph if is_standard(n, OPERATOR) or _is_stock(n)]:
         try:
             found = _rotary(node, c)
@@ -65,7 +65,7 @@ def _rotary(node: ir.Node, c: Context) -> Rotary:
 
 
 def _stated_heads(x: ir.Value) -> int:
-    """Those of X [B, heads, S, D]. Raises LeftError where the model does not state them."""
+    """Return the heads of X [B, heads, S, D]. Raises LeftError where they are not stated."""
     heads = None if x.shape is None or len(x.shape) != FOUR_AXES else x.shape[1]
     if not isinstance(heads, int):
         raise LeftError("how many heads it has is not stated")

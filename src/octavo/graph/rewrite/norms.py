@@ -50,7 +50,7 @@ def reference(
 
 # docs/notes/native_target.md: "A normalization is known by its values"
 def fuse_norms(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every normalization of `graph` that one node may be in the place of.
+    """Fuse every normalization of `graph` that one node may replace.
 
     What is the same in every run is left to ONNX Runtime, which computes it once (fixed_inputs.py).
     """

@@ -48,7 +48,7 @@ class _Part:
 
 
 def split_packed_heads(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such Reshape of `graph` behind a layer."""
+    """Split every Reshape of `graph` behind a layer that puts heads before their parting."""
     for node in list(graph):
         linear = Linear.of(node)
         read = None if linear is None else only_reader(node.outputs[0])
@@ -69,7 +69,7 @@ def split_packed_heads(graph: ir.Graph, c: Context) -> dict[str, int]:
 
 
 def _keeps_rows(reshape: ir.Node, shape: Sequence[int | SizeOf]) -> bool:
-    """Whether the first two sizes of what `reshape` reads are stated to be those of its result."""
+    """Tell whether the input and result of `reshape` are stated to share their first two sizes."""
     given, source = reshape.attributes.get("allowzero"), reshape.inputs[0]
     if source is None or -1 in shape[:PARTS]:
         return False
@@ -78,7 +78,7 @@ def _keeps_rows(reshape: ir.Node, shape: Sequence[int | SizeOf]) -> bool:
 
 
 def _count(last: Sequence[int | SizeOf], width: int) -> int:
-    """How many parts a layer of that width has, from their number, heads and depth; 0 for none."""
+    """Count the parts of a layer of that width from their number, heads and depth; 0 for none."""
     known = [size for size in last if isinstance(size, int)]
     stated = [size for size in known if size != -1]
     count = known[0] if len(known) == len(last) else 0

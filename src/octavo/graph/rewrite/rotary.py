@@ -50,7 +50,7 @@ def reference(
 
 
 def fuse_rotary(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such sum of `graph`."""
+    """Fuse every sum of `graph` that computes rotary positions."""
     for node in list(graph):
         if node.graph is graph and _is(node, "Add"):
             found = _rotary(node, c)
@@ -82,7 +82,7 @@ def _rotary(node: ir.Node, c: Context) -> Rotary | None:
 
 
 def _with_rest(found: Rotary, node: ir.Node, c: Context) -> tuple[Rotary, ir.Node]:
-    """`found` of whole rows, and their Concat, where x is the first part of them; else itself."""
+    """Return `found` over whole rows and their Concat, if x is their first part; else as it is."""
     reader, size = only_reader(node.outputs[0]), _width(found.x)
     if reader is None or size is None or not _is(reader[0], "Concat"):
         return found, node
@@ -155,7 +155,7 @@ def _without_axis(value: ir.Value | None, c: Context) -> ir.Value | None:
 
 
 def _keeps(reshape: ir.Node, x: ir.Value, width: int, c: Context) -> bool:
-    """Whether a Reshape of [B, heads, S, D/2, 2] gives the shape of `x`, [B, heads, S, D]."""
+    """Tell whether a Reshape of [B, heads, S, D/2, 2] gives the shape of `x`, [B, heads, S, D]."""
     asked = sizes(reshape.inputs[1], c.constants)
     if asked is None or len(asked) != 4 or x.shape is None:
         return False
@@ -197,7 +197,7 @@ def _plain(value: ir.Value | None, c: Context) -> ir.Value | None:
 
 
 def _columns(value: ir.Value, width: int, c: Context) -> range | None:
-    """Which of the last axis `value` holds."""
+    """Tell which elements of the last axis `value` holds; None where that cannot be told."""
     node = value.producer()
     if node is None:
         return None
@@ -228,7 +228,7 @@ def _numbers(node: ir.Node, index: int, attribute: str, c: Context) -> list[int]
 
 
 def _fits(x: ir.Value, table: ir.Value) -> bool:
-    """Whether `table` is [B or 1, 1, S, D] for `x` [B, heads, S, D] of sizes that are known."""
+    """Tell whether `table` is [B or 1, 1, S, D] for `x` [B, heads, S, D] of known sizes."""
     if x.shape is None or table.shape is None or len(table.shape) != 4:
         return False
     batch, own = table.shape[0], x.shape[0]

@@ -44,7 +44,7 @@ class _Part:
 
 # docs/notes/native_target.md: "A wide layer is taken apart"
 def split_columns(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every such layer of `graph`."""
+    """Split every wide Linear of `graph` whose columns are taken apart."""
     for node in list(graph):
         linear = Linear.of(node)
         if linear is None or linear.residual is not None:

@@ -117,7 +117,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _compare(model: Path, source: Source, feeds: Sequence[Feed] | None) -> Compared | None:
-    """None where the model is too large to be opened twice, or nothing could be run."""
+    """Compare the levels; None if the model is too large to open twice, or nothing could be run."""
     files = [path for path in model.parent.iterdir() if path.is_file()]
     if 2 * sum(path.stat().st_size for path in files) > MOST_OPENED_BYTES:
         return None
@@ -149,7 +149,7 @@ def _made_up(one: Any, source: Source) -> Iterator[Feed]:
 
 
 def _distance(sessions: Sequence[Any], feed: Feed) -> float:
-    """Of level 4's outputs from those of level 0; infinite where they are not finite."""
+    """Return the error of level 4's outputs against level 0's; infinite where not finite."""
     ours, theirs = (one.run(None, dict(feed)) for one in sessions)
     worst = 0.0
     for got, expected in zip(ours, theirs, strict=True):

@@ -37,7 +37,7 @@ class OpenOutput:
 
     @property
     def sentence(self) -> str:
-        """Where nothing could be said of it."""
+        """Say why nothing could be said of the output."""
         if self.mismatch is not None:
             return f"output {self.output!r} has another shape in each model"
         why = self.lack.value if self.lack is not None else "could not be compared"
@@ -51,7 +51,7 @@ class ActivationComparison:
         self._pair, self._runs = pair, runs
 
     def compare(self, known: Sequence[Distance], outputs: Sequence[OpenOutput]) -> Findings:
-        """`known` and what can be found out about `outputs`. Raises OctavoError."""
+        """Return `known` and what can be found out about `outputs`. Raises OctavoError."""
         done, left = list(known), list[OpenOutput]()
         for output in outputs:
             if not self._pair.points.is_computed(output.output) and output.distance is None:

@@ -72,7 +72,7 @@ class _Folder:
 
 
 def is_affordable(source: Source) -> bool:
-    """Whether the reference may be written and opened beside the file."""
+    """Tell whether the reference may be written and opened beside the file."""
     # Of the file as it was: the model of `source` was converted.
     nodes = (node for graph in graphs_of(load(source.origin).model) for node in graph)
     blocks = any(n.op_type in IN_BLOCKS or "block_size" in n.attributes for n in nodes)

@@ -56,7 +56,7 @@ class NodeDecision:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Return the node's name in messages."""
         return f"{self.op} {self.node!r}"
 
 
@@ -86,7 +86,7 @@ class ComparablePoints:
         self.decisions = tuple(self._decisions(model))
 
     def is_computed(self, name: str) -> bool:
-        """Whether it comes of a quantized layer."""
+        """Tell whether it comes of a quantized layer."""
         return name in self._computed
 
     def decided_before(self, name: str) -> tuple[NodeDecision, ...]:

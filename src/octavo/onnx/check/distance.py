@@ -116,7 +116,7 @@ class Distance:
 
 # docs/notes/checking.md: "Outputs that show nothing are not compared"
 def uninformative(arrays: Sequence[Array], bounds: Bounds | None = None) -> Uninformative | None:
-    """Why `arrays`, one value in several runs, show nothing; None where they do."""
+    """Return why `arrays`, one value in several runs, show nothing; None where they do."""
     if not arrays:
         return Uninformative.NO_NUMBERS
     if not all(is_float(a) for a in arrays):
@@ -135,7 +135,7 @@ def uninformative(arrays: Sequence[Array], bounds: Bounds | None = None) -> Unin
 
 
 def _saturated(arrays: Sequence[Array], values: Array, bounds: Bounds) -> bool:
-    """Whether next to all elements lie at a bound of what made them."""
+    """Tell whether next to all elements lie at a bound of what made them."""
     if bounds.squash is Squash.SOFTMAX:
         largest = [a.max(axis=bounds.axis).ravel() for a in arrays if a.ndim and a.size]
         return bool(largest) and float((np.concatenate(largest) < CERTAIN).mean()) < ENOUGH
@@ -146,8 +146,10 @@ def _saturated(arrays: Sequence[Array], values: Array, bounds: Bounds) -> bool:
 
 
 def looks_squashed(pairs: Pairs) -> bool:
-    """Whether an output may be a saturated sigmoid, tanh, softmax or clip: only then is it asked
-    what made it."""
+    """Tell whether an output may be a saturated sigmoid, tanh, softmax or clip.
+
+    Only then is the output traced to what made it.
+    """
     values = np.concatenate([x[np.isfinite(x)].ravel() for _, a, _ in pairs for x in a])
     low, high = float(values.min()), float(values.max())
     if low >= -1 and high <= 1:
@@ -180,7 +182,7 @@ def before(array: Array, bounds: Bounds) -> Array | None:
 
 
 def is_float(value: Any) -> bool:
-    """Whether it is an array of floating-point numbers."""
+    """Tell whether it is an array of floating-point numbers."""
     return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
@@ -212,7 +214,7 @@ def _is_of_tokens(bounds: Bounds, array: Array) -> bool:
 def distance(
     output: str, value: str, pairs: Pairs, where: str = "", forced: tuple[str, ...] = ()
 ) -> Distance:
-    """All runs as one; elements count where the float model's are finite."""
+    """Measure all runs as one; elements count where the float model's are finite."""
     expected, got, apart, bad, lost = list[Array](), list[Array](), [], 0, 0
     for _, a, b in pairs:
         one, other = _flat(a, a), _flat(b, a)
@@ -271,5 +273,5 @@ def _flat(arrays: Arrays, where: Arrays) -> Array:
 
 
 def is_finite(arrays: Arrays) -> bool:
-    """Whether all numbers are."""
+    """Tell whether all numbers are."""
     return all(bool(np.isfinite(array).all()) for array in arrays)

@@ -36,7 +36,7 @@ class Findings:
 
     @property
     def summary(self) -> str:
-        """Where the models were compared, and what showed nothing, in a line."""
+        """Say in a line where the models were compared, and what showed nothing."""
         decided = [d.where for d in self.distances if d.decides]
         where = dict.fromkeys(d.where for d in self.distances if d.where and not d.decides)
         if len(decided) > MOST_DECISIONS_NAMED:
@@ -54,7 +54,7 @@ class Findings:
 
     @property
     def is_done(self) -> bool:
-        """Whether other inputs would show no more: a difference was seen, as far as can be."""
+        """Tell whether other inputs would show no more: a difference was seen, as far as can be."""
         worst = self.worst
         if worst is None or not worst.error or self.unresolved:
             return False
@@ -72,7 +72,10 @@ class Findings:
         unreached: tuple[str, ...] = (),
         padding: int = 0,
     ) -> Verification:
-        """As reports have it. `nothing` is said where no output was compared, `more` at the end."""
+        """Return the findings in the form of reports.
+
+        `nothing` is said where no output was compared, `more` at the end.
+        """
         worst = self.worst
         if worst is None:
             detail = "; ".join(dict.fromkeys((*self.unresolved, *self.notes))) or nothing

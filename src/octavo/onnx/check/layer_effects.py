@@ -109,7 +109,10 @@ class LayerEffects:
         return Padding.of(feed, of_tokens(graph.inputs, graph.outputs))
 
     def _of_these(self, feed: Feed, layers: Sequence[str]) -> str | None:
-        """Of layers that cannot be told apart the one whose weight lost most, if it ran."""
+        """Pick the layer whose weight lost most, if it ran, or None.
+
+        The `layers` are some that cannot be told apart.
+        """
         if len(layers) == 1:
             return layers[0]
         known = [
@@ -176,7 +179,10 @@ def _add_input(
 
 
 def _error(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
-    """Of `b` where `a` is finite; infinite where `b` is not finite there, or of another shape."""
+    """Return the error of `b` where `a` is finite.
+
+    The error is infinite where `b` is not finite there, or of another shape.
+    """
     if a.shape != b.shape:
         return float("inf")
     where = np.isfinite(a)

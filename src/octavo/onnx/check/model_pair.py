@@ -68,7 +68,7 @@ class ModelPair:
 
     @cached_property
     def layers(self) -> dict[str, tuple[str, ...]]:
-        """By each quantized layer, in the order in which they run, the values that show it."""
+        """Return the values that show each quantized layer, in the order in which layers run."""
         if self._names is None:
             return {}
         model = self.floating()
@@ -82,12 +82,15 @@ class ModelPair:
 
     @cached_property
     def shown_by(self) -> dict[str, str]:
-        """By the first value that shows a layer, the last of the layers that it shows."""
+        """Return the last of the layers that a value shows, by value.
+
+        The values are those that show a layer first.
+        """
         return {names[0]: layer for layer, names in self.layers.items() if names}
 
     @cached_property
     def points(self) -> ComparablePoints:
-        """Where the models can be compared."""
+        """Return the points at which the models can be compared."""
         at = None
         if self._names is not None:
             at = {name for names in self.layers.values() for name in names}
@@ -100,12 +103,12 @@ class ModelPair:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether both models may be opened once more."""
+        """Tell whether both models may be opened once more."""
         return self._source.bytes + self._quantized.stat().st_size <= MOST_OPENED_BYTES
 
     @cached_property
     def memory(self) -> Memory:
-        """What values of the float model need."""
+        """Return the memory that values of the float model need."""
         return Memory(self.floating())
 
     def refuse_large(self, shown: Iterable[str], feed: Mapping[str, Any]) -> None:

@@ -42,12 +42,15 @@ class OutputComparison:
     def __init__(
         self, names: Sequence[str], pair: ModelPair, again: Callable[[Feed], Sequence[Any]]
     ) -> None:
-        """`again` runs the float model once more."""
+        """Set up the comparison; `again` runs the float model once more."""
         self._names, self._pair, self._again = list(names), pair, again
 
     def compare(self, runs: Sequence[Run], max_error: float | None) -> Findings:
-        """With `max_error=None` nothing but the outputs is looked at, and those whose shapes differ
-        are left out."""
+        """Compare the outputs, and look into the models where outputs do not tell enough.
+
+        With `max_error=None` nothing but the outputs is looked at, and those whose shapes differ
+        are left out.
+        """
         distances, left = list[Distance](), list[OpenOutput]()
         for i, name in enumerate(self._names):
             pairs = [run.pair(i, name) for run in runs]
@@ -67,8 +70,11 @@ class OutputComparison:
         return replace(found, unresolved=(*found.unresolved, *more))
 
     def _says_nothing_more(self, left: OpenOutput, distances: Sequence[Distance]) -> bool:
-        """Whether an output without floating-point numbers, such as labels beside probabilities,
-        comes of no layer that the measured outputs do not come of."""
+        """Tell whether an output without floating-point numbers has no layers of its own.
+
+        Such an output, labels beside probabilities for example, comes of no layer that the measured
+        outputs do not come of.
+        """
         if left.lack not in (Uninformative.NOT_FLOAT, Uninformative.NO_NUMBERS) or not distances:
             return False
         try:
@@ -78,8 +84,11 @@ class OutputComparison:
             return True
 
     def _is_drawn(self, left: OpenOutput, runs: Sequence[Run], max_error: float) -> bool:
-        """Whether the float model does not agree with itself, and nobody can see why: it draws by
-        chance where nothing can be given to it, in a branch, a loop or an operator of its own."""
+        """Tell whether the float model does not agree with itself, and nobody can see why.
+
+        Such a model draws by chance where nothing can be given to it, in a branch, a loop or an
+        operator of its own.
+        """
         if left.lack is not None:
             return False
         try:
@@ -97,8 +106,11 @@ class OutputComparison:
         return False
 
     def hidden_difference(self, runs: Sequence[Run]) -> Distance | None:
-        """Where the outputs are equal: the last layer whose own values differ; where none does, the
-        last whose values show something, with the error 0. None where there is no such layer."""
+        """Find the last layer whose own values differ, where the outputs are equal.
+
+        Where none differs, return the last layer whose values show something, with the error 0;
+        None where there is no such layer.
+        """
         try:
             if not self._pair.is_affordable or not self._pair.shown_by:
                 return None

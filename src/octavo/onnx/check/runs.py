@@ -102,7 +102,10 @@ class Runs:
 
     @cached_property
     def _memory(self) -> Memory:
-        """Of the model with its local functions written out: sizes inside them count too."""
+        """Return the memory of the model with its local functions written out.
+
+        Sizes inside the functions count too.
+        """
         model = load_normalized(self._source.origin) if self.model.functions else self.model
         return Memory(model)
 

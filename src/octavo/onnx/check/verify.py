@@ -89,14 +89,14 @@ class _Check:
         self._found = Findings()
 
     def given(self, feeds: Sequence[Feed]) -> Verification:
-        """On inputs of the user's."""
+        """Compare the models on inputs of the user's."""
         ran = self._runs.given(feeds)
         self._take(ran, "given")
         self._coverage.ran(feeds)
         return self._result("given")
 
     def made_up(self) -> Verification:
-        """On inputs that the graph suggests."""
+        """Compare the models on inputs that the graph suggests."""
         candidates, first, none_taken = self._runs.accepted(), list[Run](), True
         with suppress(TimeoutError):
             for taken in islice(candidates, SIZES):
@@ -120,7 +120,7 @@ class _Check:
 
     @property
     def _is_done(self) -> bool:
-        """Whether the models were compared where they may differ."""
+        """Tell whether the models were compared where they may differ."""
         return self._found.is_done or (self._found.worst is not None and not self._suspects)
 
     def _try_others(self, candidates: Iterator[Any]) -> None:
@@ -226,7 +226,7 @@ class _Check:
 
 
 def _says_more(found: Findings, before: Findings) -> bool:
-    """Whether findings are the better ones: of whole outputs, or else of a larger error."""
+    """Tell whether findings are the better ones: of whole outputs, or else of a larger error."""
     if found.worst is None or before.worst is None:
         return found.worst is not None or before.worst is None
     if found.is_done != before.is_done:

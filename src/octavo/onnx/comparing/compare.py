@@ -106,7 +106,7 @@ def compare_outputs(
     *,
     progress: Progress = quiet,
 ) -> Comparison:
-    """As `compare`, without the layers, which takes a fraction of the time."""
+    """Compare outputs as `compare` does, without the layers, in a fraction of the time."""
     found = _outputs(Path(float_model), Path(quantized_model), inputs, progress)
     return Comparison(
         float_model=str(float_model),
@@ -151,7 +151,7 @@ def _refuse_swapped(floating: Source) -> None:
 def _outputs(
     float_path: Path, quantized_path: Path, inputs: CheckInputs | None, progress: Progress
 ) -> _Compared:
-    """How the files differ as users run them."""
+    """Return how the outputs of the files differ as users run them."""
     theirs, source = open_session(float_path, None), load(float_path)
     if inputs is None:
         feeds = random_feeds(source, theirs, {}, 0, give="some (inputs, --inputs DATA)")
@@ -217,7 +217,7 @@ def _errors(
 def _layers(
     floating: Source, pairing: LayerPairing, errors: Sequence[LayerErrors]
 ) -> list[LayerDifference]:
-    """Every quantized layer, in the order in which they run."""
+    """Return every quantized layer's difference, in the order in which the layers run."""
     constants = Constants(opset_of(floating.model))
     layers = []
     for pair, error in zip(pairing.pairs, errors, strict=True):

@@ -113,7 +113,7 @@ class _Search:
         }
 
     def pair(self, site: Site) -> LayerPair | None:
-        """None where the layer is float in both, or nothing comes of it."""
+        """Return a layer's pair; None where it is float in both or leads to no shared value."""
         node = self._held_by[site.node]
         at = tuple(
             n for n in first_shared_values(node, self._shared, self._held_by) if n in self._values
@@ -129,7 +129,7 @@ class _Search:
         return LayerPair(site, at, tuple(notes))
 
     def _is_as_it_was(self, site: Site) -> bool:
-        """Whether the quantized model has the layer's node, and what it reads is float."""
+        """Tell whether the quantized model has the layer's node, and what it reads is float."""
         node = self._nodes.get(site.node.outputs[0].name)
         if node is None or (node.domain, node.op_type) != (site.node.domain, site.node.op_type):
             return False
@@ -164,7 +164,7 @@ def _before(node: ir.Node, known: Collection[str | None]) -> Iterator[ir.Node]:
 
 
 def _noted(pairs: Sequence[LayerPair]) -> tuple[LayerPair, ...]:
-    """Says of layers that show at the same values only that they cannot be told apart."""
+    """Return `pairs`, with notes on layers that only show together and cannot be told apart."""
     together: dict[tuple[str, ...], list[str]] = {}
     for pair in pairs:
         together.setdefault(pair.at, []).append(pair.site.layer.name)

@@ -72,7 +72,7 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
 
 
 def main_graph_nodes(main: ir.Graph) -> dict[ir.Node, ir.Node]:
-    """By each node, of subgraphs too, the one of the main graph that it is or lies in."""
+    """Map each node, of subgraphs too, to the node of the main graph that it is or lies in."""
     return {inner: node for node in main for inner in nodes_in(node)}
 
 
@@ -94,7 +94,7 @@ def nodes_making(value: ir.Value, shared: Collection[str]) -> dict[ir.Node, None
 def first_shared_values(
     node: ir.Node, shared: Collection[str], held_by: Mapping[ir.Node, ir.Node]
 ) -> tuple[str, ...]:
-    """Which of `node`'s outputs are shared; else the first shared values computed of them."""
+    """Return which outputs of `node` are shared; else the first shared values computed of them."""
     found = {v.name: None for v in node.outputs if v.name in shared}
     seen: set[ir.Value] = set()
     waiting = [] if found else list(node.outputs)

@@ -21,7 +21,7 @@ MASK_AXES = 2
 
 
 def restore(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was such a layer; a float one stands in its place then."""
+    """Tell whether `node` was such a layer; a float one stands in its place then."""
     q, bias = node.inputs[1], input_at(node, 2)
     step, scale, mask, zero, w_zero = (input_at(node, i) for i in (3, 4, 5, 6, 7))
     rows = rows_of(node.inputs[0], t)
@@ -50,7 +50,7 @@ def restore(node: ir.Node, t: RestoringContext) -> bool:
 
 
 def why_left(node: ir.Node) -> str:
-    """Why such a node stays as it is, "" where it does not."""
+    """Return why a QAttention stays as it is, "" where it does not."""
     mask = input_at(node, 5)
     if mask is not None and (mask.shape is None or len(mask.shape) != MASK_AXES):
         return "its mask is not stated to be [batch, sequence]"

@@ -37,7 +37,7 @@ UInt8 = npt.NDArray[np.uint8]
 
 
 def restore_linear(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was a MatMulNBits that kernels can hold; a MatMul stands in its place then."""
+    """Tell whether `node` was a MatMulNBits that kernels can hold; a MatMul replaces it then."""
     x, q, scale = node.inputs[:3]
     if x is None or q is None or scale is None or why_left(node, t.constants):
         return False
@@ -60,7 +60,7 @@ def restore_linear(node: ir.Node, t: RestoringContext) -> bool:
 
 
 def restore_table(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was a GatherBlockQuantized that kernels can hold; a Gather stands there."""
+    """Tell whether `node` was a GatherBlockQuantized that kernels hold; a Gather replaces it."""
     q, indices, scale = node.inputs[:3]
     if q is None or indices is None or scale is None or why_left(node, t.constants):
         return False
@@ -81,7 +81,7 @@ def restore_table(node: ir.Node, t: RestoringContext) -> bool:
 
 
 def why_left(node: ir.Node, constants: Constants) -> str:
-    """Why such a node stays as it is, "" where it does not."""
+    """Return why a MatMulNBits or GatherBlockQuantized stays as it is, "" where it does not."""
     block = attribute_int(node, "block_size", 128)
     table = node.op_type == "GatherBlockQuantized"
     q, scale, zero = node.inputs[0 if table else 1], input_at(node, 2), input_at(node, 3)
@@ -201,7 +201,7 @@ def _stored(
     block: int,
     t: RestoringContext,
 ) -> ir.Value:
-    """One value for all who ask for the same parts of a weight in the same blocks."""
+    """Return one value for all who ask for the same parts of a weight in the same blocks."""
     group = group_length(block, shape[1])
     assert group is not None
     if zeros is not None and (zeros == 1 << (bits - 1)).all():

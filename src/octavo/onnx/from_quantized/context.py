@@ -42,7 +42,7 @@ class RestoringContext(Context):
         self._weights: dict[Hashable, ir.Value] = {}
 
     def numbers(self, value: ir.Value) -> npt.NDArray[Any]:
-        """Those of a constant. Raises ModelError where it is computed."""
+        """Return a constant's numbers. Raises ModelError where `value` is computed."""
         if not self.constants.is_constant(value):
             raise ModelError(
                 f"{value.name!r}, a part of a quantized layer, is computed while the model runs; "
@@ -51,7 +51,7 @@ class RestoringContext(Context):
         return self.constants.array(value)
 
     def are_constant(self, *values: ir.Value | None) -> bool:
-        """Whether all that are given are constants."""
+        """Tell whether all that are given are constants."""
         return all(v is None or self.constants.is_constant(v) for v in values)
 
     def weight(
@@ -114,7 +114,7 @@ class RestoringContext(Context):
 
 
 def _one_if_equal(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """One number where all are the same."""
+    """Return one number where all numbers of `array` are the same, else `array`."""
     if array.size and (array == array.flat[0]).all():
         return array.flat[0:1].reshape(())
     return array

@@ -23,7 +23,7 @@ ROUNDED = ("Floor", "Round")
 
 
 def restore(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was the ConvInteger of such a layer; a float one stands in its place then."""
+    """Tell whether `node` was the ConvInteger of a quantized Conv; a Conv replaces it then."""
     q, early = node.inputs[1], _early_bias(node, t)
     found = scaled_integers(node, t, None if early is None else early.outputs[0])
     if found is None or q is None or not t.are_constant(q, found[1], input_at(node, 3)):

@@ -19,7 +19,7 @@ SUFFIX = "_quant"
 
 
 def restore(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was such a product; a float one stands in its place then."""
+    """Tell whether `node` was such a product; a float one stands in its place then."""
     found = product_of(node, t)
     if found is None or found.last.graph is not node.graph:
         return False
@@ -62,6 +62,6 @@ def _right(found: Product, t: RestoringContext) -> tuple[ir.Value | None, float]
 
 
 def _is_of(scale: ir.Value, tensor: ir.Value | None) -> bool:
-    """Whether `scale` is that of a whole tensor, perhaps with 0 or NaN added."""
+    """Tell whether `scale` is that of a whole tensor, perhaps with 0 or NaN added."""
     added = made_by(scale, "Add")
     return scale is tensor or (added is not None and tensor in added.inputs)

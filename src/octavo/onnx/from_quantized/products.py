@@ -92,7 +92,7 @@ def _alpha(factor: np.float32, step: np.float32) -> float:
 
 
 def _same(given: ir.Value | None, q: ir.Value | None, t: RestoringContext) -> bool:
-    """Whether the product's zero point is that which `q` was quantized with."""
+    """Tell whether the product's zero point is that which `q` was quantized with."""
     node = None if q is None else q.producer()
     while node is not None and node.op_type == "Reshape":
         node = None if node.inputs[0] is None else node.inputs[0].producer()
@@ -116,7 +116,7 @@ def _unscaled(node: ir.Node, t: RestoringContext) -> Product | None:
 def scaled_integers(
     node: ir.Node, t: RestoringContext, sum_: ir.Value | None = None
 ) -> tuple[Rows, ir.Value, ir.Node] | None:
-    """Of MatMulInteger or ConvInteger: the activation, the weight's scale, and the last Mul.
+    """Return the activation of MatMulInteger or ConvInteger, the weight's scale and the last Mul.
 
     `sum_` is what is scaled, by default the node's output. Two scales are multiplied in, one by one
     or as a product: that of the activation, a constant step if it is per image, and that of the
@@ -146,7 +146,7 @@ def scaled_integers(
 def _of_table(
     node: ir.Node, cast: ir.Node, t: RestoringContext
 ) -> tuple[Rows, ir.Value, ir.Node] | None:
-    """Where rows of an integer table are multiplied as they are: the weight takes both scales."""
+    """Match rows of an integer table multiplied as they are: the weight takes both scales."""
     q, zero = node.inputs[0], input_at(node, 2)
     table, moves = (None, ()) if q is None else trace(q)
     last = read_by(cast.outputs[0], "Mul")
@@ -160,7 +160,7 @@ def _of_table(
 
 
 def _factors(by: ir.Value, rows: Rows, node: ir.Node, t: RestoringContext) -> Iterator[ir.Value]:
-    """`by`, or what it is the product of where one of the two is the activation's scale."""
+    """Yield the factors of `by` where one of two is the activation's scale, else `by` itself."""
     product = made_by(by, "Mul")
     parts = [] if product is None else [v for v in product.inputs if v is not None]
     if any(_is_scale(v, rows, node, t) for v in parts):
@@ -170,7 +170,7 @@ def _factors(by: ir.Value, rows: Rows, node: ir.Node, t: RestoringContext) -> It
 
 
 def _is_scale(value: ir.Value, rows: Rows, node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `value` is the scale of what `node` multiplies, whose zero point it takes."""
+    """Tell whether `value` is the scale of what `node` multiplies, whose zero point it takes."""
     zero = input_at(node, 2)
     if rows.row is None:
         return value is rows.scale and zero is rows.zero_point

@@ -26,7 +26,7 @@ NOT_NEGATIVE = frozenset("Relu Sigmoid Softmax Clip Abs Exp HardSigmoid".split()
 
 
 def restore(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was one of these; a float value stands in its place then."""
+    """Tell whether `node` was one of these; a float value stands in its place then."""
     if node.domain not in ("", "ai.onnx", "com.microsoft"):
         return False
     q, scale, zero = node.inputs[0], node.inputs[1], input_at(node, 2)
@@ -66,7 +66,7 @@ def _constant(
 def _blocks(
     node: ir.Node, q: ir.Value, scale: ir.Value, zero: ir.Value | None, t: RestoringContext
 ) -> bool:
-    """Of blocks along an axis."""
+    """Tell whether `node` dequantized blocks along an axis; their value replaces it then."""
     shape, block = t.constants.shape(q), attribute_int(node, "block_size", 0)
     if len(shape) != 2 or attribute_int(node, "output_dtype", 0):
         return False
@@ -84,7 +84,7 @@ def _renamed(value: ir.Value, t: RestoringContext) -> ir.Value:
 
 
 def _pass_on(node: ir.Node, value: ir.Value, t: RestoringContext) -> None:
-    """`value` in the place of what `node` makes, which has no other name for it."""
+    """Put `value` in the place of what `node` makes, which has no other name for it."""
     out = node.outputs[0]
     if out.is_graph_output():
         value = _renamed(value, t)
@@ -103,7 +103,7 @@ def _pass_on(node: ir.Node, value: ir.Value, t: RestoringContext) -> None:
 def _table(
     node: ir.Node, q: ir.Value, scale: ir.Value, zero: ir.Value | None, t: RestoringContext
 ) -> bool:
-    """Of what was picked from a table of one scale."""
+    """Tell whether `node` dequantized what was picked from a table of one scale."""
     table, moves = trace(q)
     if not moves or not t.are_constant(table, scale, zero) or t.constants.shape(scale) not in ONE:
         return False
@@ -143,7 +143,7 @@ def _activation(
 
 
 def _cut(x: ir.Value, step: float, positive: bool, steps: int, t: RestoringContext) -> ir.Value:
-    """`x` without its negative numbers, and those above 6, where the range has none."""
+    """Return `x` without its negative numbers, and those above 6, where the range has none."""
     maker = x.producer()
     if not positive or (maker is not None and maker.op_type in NOT_NEGATIVE):
         return x

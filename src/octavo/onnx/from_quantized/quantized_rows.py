@@ -91,7 +91,7 @@ def _same_shape(x: ir.Value | None, of: ir.Value | None, t: RestoringContext) ->
 
 
 def _is_range(row: ir.Value | None, x: ir.Value, t: RestoringContext) -> bool:
-    """Whether `row` is computed from the extremes of `x`, and from nothing else."""
+    """Tell whether `row` is computed from the extremes of `x`, and from nothing else."""
     stack, seen, reduced = [row], 0, False
     while stack:
         value = stack.pop()

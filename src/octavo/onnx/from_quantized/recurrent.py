@@ -28,7 +28,7 @@ PER_UNIT = 2
 
 
 def restore(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was such a layer; a float one stands in its place then."""
+    """Tell whether `node` was such a layer; a float one stands in its place then."""
     op = node.op_type.removeprefix("DynamicQuantize")
     dynamic = op != node.op_type
     if op not in GATES or node.domain not in ((MS,) if dynamic else ("", "ai.onnx")):

@@ -78,7 +78,7 @@ class _Joint:
     def _columns(
         self, value: ir.Value | None, i: int, wish: str, t: RestoringContext
     ) -> ir.Value | None:
-        """Those of part `i` of a constant, along its last axis; one number is that of all."""
+        """Return part `i` of a constant along its last axis; one number stands for every part."""
         if value is None or t.constants.shape(value) == ():
             return value
         start = sum(self.heads[:i]) * self.depth

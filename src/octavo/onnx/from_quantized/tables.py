@@ -20,7 +20,7 @@ from octavo.onnx.operators.reader import attribute_int
 
 
 def restore(node: ir.Node, t: RestoringContext) -> bool:
-    """Whether `node` was the Gather of such a lookup; a float one stands in its place then."""
+    """Tell whether `node` was the Gather of such a lookup; a float one stands in its place then."""
     table, indices = node.inputs[0], node.inputs[1]
     if table is None or indices is None or node.domain not in ("", "ai.onnx"):
         return False

@@ -35,7 +35,7 @@ def trace(q: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
 
 
 def move(x: ir.Value, moves: tuple[ir.Node, ...], t: RestoringContext) -> ir.Value:
-    """`x` moved by `moves`, drawn once beside each of them."""
+    """Return `x` moved by `moves`, each drawn once, beside the node itself."""
     for node in moves:
         x = t.once(("moved", node.outputs[0], x), partial(_drawn, x, node, t))
     return x

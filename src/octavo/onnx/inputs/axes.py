@@ -56,7 +56,7 @@ class InputLayout:
 
     @property
     def name(self) -> str:
-        """Of the input."""
+        """Return the name of the input."""
         return self.value.name or ""
 
     def key(self, i: int) -> str:
@@ -179,7 +179,7 @@ def _masks_over_pictures(found: list[InputLayout]) -> list[InputLayout]:
 
 
 def _masks_over_time(found: list[InputLayout]) -> list[InputLayout]:
-    """Where there are no ids, masks are as long as the frames or samples beside them."""
+    """Make masks as long as the frames or samples beside them, where there are no ids."""
     of_data = [a for layout in found if layout.kind.role not in _MASKS for a in layout.axes]
     time = next((a for a in of_data if a in (Axis.FRAMES, Axis.SAMPLES)), None)
     if time is None or any(layout.kind.role is Role.IDS for layout in found):

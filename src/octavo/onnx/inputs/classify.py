@@ -28,7 +28,7 @@ _TOWARD_TEXTS = MOVES | frozenset(
 
 
 def kinds_of(model: ir.Model, constants: Constants) -> dict[str, InputKind]:
-    """By name, what each input without a default is taken for."""
+    """Return what each input without a default is taken for, by the input's name."""
     flow = Dataflow(model, constants)
     return _types_beside_ids(
         {v.name: _kind(v, flow) for v in required_inputs(model.graph) if v.name}
@@ -67,7 +67,7 @@ def _known_texts(value: ir.Value, flow: Dataflow) -> tuple[str, ...]:
 
 
 def _is_small(value: ir.Value) -> bool:
-    """Whether it holds one number or a handful, whatever the batch."""
+    """Tell whether it holds one number or a handful, whatever the batch."""
     if value.shape is None or len(value.shape) > 1:
         return False
     return all(isinstance(d, int) and 0 <= d <= _SMALL for d in value.shape)
@@ -118,7 +118,7 @@ def _of_integers(value: ir.Value, flow: Dataflow) -> InputKind:
 
 
 def _setting(value: ir.Value, uses: IntegerUses) -> InputKind:
-    """One number, or a handful: a mode, a length, a size."""
+    """Classify an input of one number or a handful: a mode, a length, a size."""
     name = value.name
     if _is_one(value) and (uses.equal_to or (Use.BRANCH in uses and uses.ordered_with)):
         return InputKind(Role.MODE, choices=_choices(uses))

@@ -70,7 +70,7 @@ class Dataflow:
         return frozenset(below.value for below in found if not below.raised)
 
     def reads(self, value: ir.Value, goes_on: Step) -> Iterator[Read]:
-        """Who reads `value` or what nodes that it `goes_on` through make of it, each once."""
+        """Yield who reads `value` or what nodes that it `goes_on` through make of it, each once."""
         stack, seen = [value], {value}
         calls: dict[ir.Value, list[ir.Value]] = {}  # by results of functions, their callers'
         left = MOST_NODES
@@ -94,7 +94,7 @@ class Dataflow:
                     stack.append(out)
 
     def reaches(self, value: ir.Value, ops: Iterable[str], goes_on: Step) -> bool:
-        """Whether one of `ops` reads it."""
+        """Tell whether one of `ops` reads it."""
         return any(node.op_type in ops for node, _, _ in self.reads(value, goes_on))
 
     def readings(self, value: ir.Value, steps: Step) -> Iterator[Reading]:
@@ -121,7 +121,7 @@ class Dataflow:
             yield Reading(node, index, known.get(at, LOST))
 
     def is_constant(self, value: ir.Value | None) -> bool:
-        """Whether it is the same in every run."""
+        """Tell whether it is the same in every run."""
         return self.constants.is_constant(value)
 
     def number(self, value: ir.Value | None) -> float | None:
@@ -171,12 +171,12 @@ class Dataflow:
 
 
 def moves(node: ir.Node, index: int) -> bool:
-    """Whether the outputs of `node` are the numbers of its input `index`, moved or converted."""
+    """Tell whether the outputs of `node` are the numbers of its input `index`, moved or cast."""
     return index == 0 and node.op_type in MOVES
 
 
 def moves_or_picks(node: ir.Node, index: int) -> bool:
-    """Whether the outputs of `node` are numbers of its input `index`, perhaps beside others."""
+    """Tell whether the outputs of `node` are numbers of its input `index`, maybe beside others."""
     op = node.op_type
     return (index == 0 and (op in MOVES or op in PICKS)) or op == "Concat"
 

@@ -29,10 +29,10 @@ _ROLE_TEXTS = {
 
 
 def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -> str:
-    """One line on inputs that `made_up` gave for `model`: what each was taken for, its shapes.
+    """Describe inputs that `made_up` gave for `model`: what each was taken for, and its shapes.
 
-    `ids int64 [1, 16] and [2, 32] over 500 rows; mask int64 [1, 16] and [2, 32] ones, one row
-    short`. Inputs that are alike are one entry. Empty where nothing was fed.
+    One line: `ids int64 [1, 16] and [2, 32] over 500 rows; mask int64 [1, 16] and [2, 32] ones, one
+    row short`. Inputs that are alike are one entry. Empty where nothing was fed.
     """
     kinds = kinds_of(model, Constants(opset_of(model)))
     groups: dict[str, list[str]] = {}
@@ -48,7 +48,7 @@ def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -
 
 
 def shapes_of(feeds: Sequence[Mapping[str, Any]]) -> str:
-    """One line on inputs that were given: types and shapes, `ids int64 [4, 128]`."""
+    """Return one line on inputs that were given: types and shapes, `ids int64 [4, 128]`."""
     arrays: dict[str, list[Any]] = {}
     for feed in feeds:
         for name, value in feed.items():
@@ -58,7 +58,7 @@ def shapes_of(feeds: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _arrays(fed: Any) -> Sequence[npt.NDArray[Any]]:
-    """Those of a sequence, or the only one; none of maps."""
+    """Return the arrays of a sequence, or the only array; none for maps."""
     return [a for a in (fed if isinstance(fed, list) else [fed]) if isinstance(a, np.ndarray)]
 
 

@@ -60,7 +60,7 @@ def scene(value: ir.Value, flow: Dataflow) -> InputKind | None:
 
 
 def _first_layer(value: ir.Value, flow: Dataflow) -> Reading | None:
-    """How the first convolution or spectrum reads `value`; None where none does."""
+    """Return how the first convolution or spectrum reads `value`; None where none does."""
 
     def steps(node: ir.Node, index: int) -> bool:
         if node.op_type == "Gather":  # that swaps channels
@@ -73,14 +73,14 @@ def _first_layer(value: ir.Value, flow: Dataflow) -> Reading | None:
 
 
 def _lasts(value: ir.Value, weight: tuple[int, ...]) -> bool:
-    """Whether the last axis is open, or as long as a signal is, and no picture in a row."""
+    """Tell whether the last axis is open, or as long as a signal is, and no picture in a row."""
     last = value.shape[-1] if value.shape is not None and len(value.shape) else None
     is_raw = weight[1] == 1 and len(weight) == _OF_SIGNALS
     return not isinstance(last, int) or last < 0 or last >= (_RAW if is_raw else _FRAMED)
 
 
 def _is_of_frames(value: ir.Value) -> bool:
-    """Whether a name says that an axis is time, as in spectrograms."""
+    """Tell whether a name says that an axis is time, as in spectrograms."""
     symbols = [d.value for d in value.shape or () if not isinstance(d, int)]
     return any(has_word(symbol, "frames", "frame", "time", "seq") for symbol in symbols)
 
@@ -99,7 +99,7 @@ def _by_shape(value: ir.Value) -> InputKind | None:
 
 
 def _to_255(value: ir.Value, flow: Dataflow) -> bool:
-    """Whether values go up to 255: bytes, or numbers that the model itself scales down."""
+    """Tell whether values go up to 255: bytes, or numbers that the model itself scales down."""
     if value.dtype is ir.DataType.UINT8:
         return True
     for node, index, _ in flow.reads(value, moves):
@@ -136,7 +136,7 @@ def _stays(node: ir.Node, index: int) -> bool:
 
 
 def is_state(value: ir.Value, flow: Dataflow) -> bool:
-    """Whether a recurrent layer begins with it."""
+    """Tell whether a recurrent layer begins with it."""
     return any(
         node.op_type in ("LSTM", "GRU", "RNN") and index in (5, 6)
         for node, index, _ in flow.reads(value, moves_or_picks)
@@ -144,7 +144,7 @@ def is_state(value: ir.Value, flow: Dataflow) -> bool:
 
 
 def is_threshold(value: ir.Value, flow: Dataflow) -> bool:
-    """Whether scores or overlaps are compared with it."""
+    """Tell whether scores or overlaps are compared with it."""
     return any(
         node.op_type == "NonMaxSuppression" and index in (3, 4)
         for node, index, _ in flow.reads(value, moves)
@@ -152,5 +152,5 @@ def is_threshold(value: ir.Value, flow: Dataflow) -> bool:
 
 
 def is_step(value: ir.Value, flow: Dataflow) -> bool:
-    """Whether sines and cosines of it are taken, as of the step of a diffusion."""
+    """Tell whether sines and cosines of it are taken, as of the step of a diffusion."""
     return flow.reaches(value, ("Sin", "Cos"), lambda node, _: node.op_type in _TOWARD_WAVES)

@@ -95,7 +95,7 @@ def _values(
 
 
 def branches(model: ir.Model, constants: Constants) -> int:
-    """How many values of `branch` there are by which a model may take other branches."""
+    """Count the values of `branch` by which a model may take other branches."""
     kinds = kinds_of(model, constants)
     modes = [v for v in required_inputs(model.graph) if v.name and kinds[v.name].role is Role.MODE]
     found = [choices(kinds[v.name or ""], v.dtype.numpy()) for v in modes if v.dtype is not None]
@@ -140,7 +140,10 @@ def _suggested(layouts: Sequence[InputLayout], graph: ir.Graph, flow: Dataflow) 
 def _shapes(
     layouts: Sequence[InputLayout], sizes: Sizes, fixed: FixedShapes | None
 ) -> dict[str, tuple[int, ...]]:
-    """By name of the input. Axes over a past and the tokens behind it come last."""
+    """Return the shapes by name of the input.
+
+    Inputs with an axis over a past and the tokens behind it come last.
+    """
     found = dict(fixed.inputs) if fixed else {}
     late = [x for x in layouts if x.name not in found and Axis.TOTAL in x.axes]
     for layout in layouts:
@@ -159,7 +162,7 @@ def _shapes(
 def _lengths(
     layouts: Sequence[InputLayout], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[Axis, int]:
-    """How long the axes of each kind are: the first that is found, of ids before others."""
+    """Return how long the axes of each kind are: the first length found, with ids before others."""
     found: dict[Axis, int] = {}
     for layout in sorted(layouts, key=lambda x: x.kind.role is not Role.IDS):
         for axis, size in zip(layout.axes, shapes.get(layout.name, ()), strict=False):

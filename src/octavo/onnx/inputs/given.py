@@ -38,7 +38,7 @@ class FixedShapes:
 
     @classmethod
     def of(cls, shapes: Mapping[str, Sequence[int]], graph: ir.Graph) -> FixedShapes:
-        """`shapes` by names of inputs; InputDataError where the model has others."""
+        """Build from `shapes` by names of inputs; InputDataError where the model has others."""
         inputs = {v.name: v for v in required_inputs(graph) if v.name}
         symbols: dict[str, tuple[int, str]] = {}
         for name, shape in shapes.items():
@@ -127,7 +127,7 @@ def _checked_run(run: Any, graph: ir.Graph, where: str) -> Feed:
 
 
 def _lacks_batch(value: ir.Value, given: Any) -> bool:
-    """Whether `given` is one sample of an input whose first axis may be 1."""
+    """Tell whether `given` is one sample of an input whose first axis may be 1."""
     if value.shape is None or not len(value.shape):
         return False
     try:
@@ -139,7 +139,10 @@ def _lacks_batch(value: ir.Value, given: Any) -> bool:
 
 
 def _array(value: ir.Value, given: Any, where: str) -> Any:
-    """`given` in the input's type and shape; a map where it takes one."""
+    """Return `given` in the input's type and shape; a map where the input takes one.
+
+    Raises InputDataError.
+    """
     problem = f"inputs {where}: input {value.name!r}"
     if map_types.map_type(value) is not None:
         return map_types.read_map(value, given, problem)

@@ -137,7 +137,7 @@ def _compared(found: IntegerUses, node: ir.Node, index: int, flow: Dataflow, shi
 
 
 def _stored_range(value: ir.Value | None, flow: Dataflow) -> int | None:
-    """How many numbers are in a stored row of them, also where it is expanded."""
+    """Count the numbers in the stored row `value`, also where expanded; None if it is no row."""
     for _ in range(_MOST_STEPS):
         node = None if value is None else value.producer()
         if value is None or flow.is_constant(value) or node is None:
@@ -148,7 +148,7 @@ def _stored_range(value: ir.Value | None, flow: Dataflow) -> int | None:
 
 
 def _ends_range(node: ir.Node, index: int) -> bool:
-    """Whether a range ends where the input says."""
+    """Tell whether a range ends where the input says."""
     if node.op_type == "Range":
         return index == 1
     is_longest = node.op_type == "ReduceMax"
@@ -156,7 +156,7 @@ def _ends_range(node: ir.Node, index: int) -> bool:
 
 
 def _readers(value: ir.Value) -> Iterator[ir.Node]:
-    """Those of `value`, and those behind one node that only moves it."""
+    """Yield the nodes that read `value`, and those behind one node that only moves the value."""
     for node, _ in value.uses():
         yield node
         if node.op_type in MOVES:

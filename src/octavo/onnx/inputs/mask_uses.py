@@ -64,7 +64,7 @@ class MaskUse:
 
 
 def mask_use(value: ir.Value, flow: Dataflow) -> MaskUse | None:
-    """How `value` hides elements of another; None where it does not seem to."""
+    """Return how `value` hides elements of another; None where it does not seem to."""
     probe = _Probe(flow)
     for node, index, _ in flow.reads(value, probe.goes_on):
         probe.look(node, index)

@@ -61,7 +61,7 @@ class InputKind:
 
 
 def is_name(symbol: object) -> bool:
-    """Whether a size has a name that stands for one size; `?` and `-1` do not."""
+    """Tell whether a size has a name that stands for one size; `?` and `-1` do not."""
     return isinstance(symbol, str) and any(c.isalpha() for c in symbol)
 
 
@@ -72,5 +72,5 @@ def name_words(name: str | None) -> frozenset[str]:
 
 
 def has_word(name: str | None, *words: str) -> bool:
-    """Whether one of `words` is a word of `name`. Names are the last hint, after the graph."""
+    """Tell whether one of `words` is a word of `name`. Names are the last hint, after the graph."""
     return not name_words(name).isdisjoint(words)

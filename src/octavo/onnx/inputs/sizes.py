@@ -76,7 +76,7 @@ def grown(named: Iterable[int], *, of_ids: bool) -> list[Guess]:
 
 
 def is_of_rows(layouts: Sequence[InputLayout]) -> bool:
-    """Whether nothing but the batch is open, and each of its rows is a small thing."""
+    """Tell whether nothing but the batch is open, and each of its rows is a small thing."""
     for layout in layouts:
         axes = zip(layout.axes, layout.sizes, strict=True)
         is_open = any(size is None and axis is not Axis.BATCH for axis, size in axes)

@@ -41,12 +41,12 @@ class Setting:
     branch: int
 
     def length(self, *axes: Axis) -> int:
-        """Of the first of these axes that an input has; 1 where none has any."""
+        """Return the length of the first of these axes that an input has; 1 where none has any."""
         return next((self.lengths[axis] for axis in axes if axis in self.lengths), 1)
 
     @property
     def past(self) -> int:
-        """How many tokens are behind those that are fed."""
+        """Return how many tokens are in the past, before those that are fed."""
         return self.lengths.get(Axis.PAST, 0) if self.has_past else 0
 
 
@@ -192,7 +192,7 @@ def _normal(d: _Draw) -> Array:
 
 
 def _features(d: _Draw) -> Array:
-    """Of a vector beside tokens, a speaker's or a style's, with a length of 1, as those have it.
+    """Draw a vector beside tokens, a speaker's or a style's, with a length of 1, as those have it.
 
     A model that speaks makes minutes of sound of a style that nobody has.
     """

@@ -18,7 +18,7 @@ from octavo.recipe import Granularity, Scheme
 
 
 def refuse(operands: Operands, scheme: Scheme, opset: int, first_with_dynamic: int) -> str | None:
-    """Why stock operators cannot hold the product, or None."""
+    """Return why stock operators cannot hold the product, or None where they can."""
     if scheme.activation is None:
         return "a product of two activations: this recipe makes only weights smaller"
     stated = {operands.x.dtype, operands.w.dtype} - {None}  # the operands have the same type
@@ -37,7 +37,7 @@ def refuse(operands: Operands, scheme: Scheme, opset: int, first_with_dynamic: i
 
 
 def refuse_native(node: ir.Node, operands: Operands) -> str | None:
-    """Why the operator cannot hold the product, or None."""
+    """Return why Octavo's operator cannot hold the product, or None where it can."""
     if {operands.x.dtype, operands.w.dtype} - {None} != {ir.DataType.FLOAT}:
         return "a product of two activations whose element type the model does not state"
     if any(v.shape is not None and len(v.shape) < 2 for v in (operands.x, operands.w)):

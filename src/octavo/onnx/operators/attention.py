@@ -125,7 +125,7 @@ def _sizes(node: ir.Node, c: ReadContext) -> list[int]:
 
 # docs/notes/onnxruntime.md: "Fused attention is taken apart where its mask allows"
 def _fused_refused(node: ir.Node, c: ReadContext) -> str | None:
-    """Why QAttention cannot take the operator's place either, or None."""
+    """Return why QAttention cannot take the operator's place either, or None where it can."""
     if c.opset < FIRST_WITH_DYNAMIC:
         return f"its form here needs DynamicQuantizeLinear, which opset {c.opset} has not"
     if "qkv_hidden_sizes" in node.attributes:
@@ -138,7 +138,7 @@ def _fused_refused(node: ir.Node, c: ReadContext) -> str | None:
 
 
 def _why_fused(node: ir.Node, c: ReadContext) -> str:
-    """Why the projection cannot be taken out of the operator, or nothing."""
+    """Return why the projection cannot be taken out of the operator, or "" where it can."""
     mask = input_at(node, 3)
     if mask is not None and (mask.shape is None or len(mask.shape) != 2):
         return "its mask is not stated to be [batch, sequence]"

@@ -127,7 +127,7 @@ def _layer(
 def _per_tensor(
     node: ir.Node, x: ir.Value, dtype: ir.DataType, scheme: Scheme, c: ReadContext, name: str
 ) -> Read:
-    """As ONNX Runtime's quantize_dynamic, node for node."""
+    """Build the layer as ONNX Runtime's quantize_dynamic does, node for node."""
     weight, account, notes = _stock_filters(node, scheme, c)
     assert weight.matrix is not None
     bias, out = input_at(node, 2), node.outputs[0].name or name
@@ -139,7 +139,7 @@ def _per_tensor(
 
 
 def holds(scheme: Scheme) -> bool:
-    """Whether target native may hold filters so: in integers, but for weights alone."""
+    """Tell whether target native may hold filters so: in integers, but for weights alone."""
     w = scheme.weight
     return scheme.activation is not None or is_in_blocks(w)
 

@@ -42,21 +42,21 @@ class Letters:
 
     @property
     def summed(self) -> str:
-        """Those of K, in the weight's order."""
+        """Return the letters of K, which are summed over, in the weight's order."""
         return "".join(a for a in self.w if a not in self.y)
 
     @property
     def rows(self) -> str:
-        """Those of x that are kept, in the result's order."""
+        """Return the letters of x that are kept, in the result's order."""
         return "".join(a for a in self.y if a in self.x)
 
     @property
     def outputs(self) -> str:
-        """Those of N, in the result's order."""
+        """Return the letters of N, in the result's order."""
         return "".join(a for a in self.y if a in self.w)
 
     def is_linear(self) -> bool:
-        """Whether it is a product of rows and a matrix."""
+        """Tell whether it is a product of rows and a matrix."""
         plain = all(part.isalpha() and len(set(part)) == len(part) for part in (self.x, self.w))
         return (
             plain
@@ -117,7 +117,7 @@ def _sides(node: ir.Node, constants: Constants) -> tuple[ir.Value, ir.Value, Let
 
 
 def _refused(node: ir.Node, constants: Constants) -> str | None:
-    """Why the equation is no linear layer, or None."""
+    """Return why the equation is no linear layer, or None where it is one."""
     sides = _sides(node, constants)
     assert sides is not None
     x, w, letters = sides

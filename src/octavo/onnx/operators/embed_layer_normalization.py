@@ -209,7 +209,7 @@ class EmbedLayerNormalizationReader(Reader):
         return Drawn(results, accounts, notes)
 
     def _positions(self, c: ReadContext, ids: ir.Value, name: str) -> ir.Value:
-        """0..S-1 from the shape of ids [B, S], int64 [S]."""
+        """Build the positions 0..S-1 from the shape of ids [B, S], as int64 [S]."""
         e = c.emitter
         shape = e.op("Shape", [ids], out=f"{name}_shape")
         length = e.op("Gather", [shape, e.scalar(1, np.int64)], out=f"{name}_length", axis=0)
@@ -219,7 +219,7 @@ class EmbedLayerNormalizationReader(Reader):
     def _mask_index(
         self, c: ReadContext, ids: ir.Value, mask: ir.Value | None, out: str
     ) -> ir.Value:
-        """How many positions each sequence uses, int32 [B]; zeros without a mask."""
+        """Count the positions that each sequence uses, as int32 [B]; zeros without a mask."""
         e = c.emitter
         source = mask if mask is not None else ids
         wide = e.cast(source, ir.DataType.INT32, f"{out}_int32")

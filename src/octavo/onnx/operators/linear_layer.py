@@ -95,7 +95,7 @@ class LinearLayer:
         return Drawn([y], [self.account], self.notes)
 
     def _is_continued(self) -> bool:
-        """Whether something stands between the product and the node's output."""
+        """Tell whether something stands between the product and the node's output."""
         operands = self.operands
         biased = operands.bias is not None and operands.beta != 0.0
         shaped = self.rank == 1 or operands.after is not None
@@ -134,7 +134,7 @@ class LinearLayer:
         return weight
 
     def _row(self, n: int) -> ir.Value | None:
-        """`beta * bias` where it is a constant of one row, as a constant of the node's graph."""
+        """Return `beta * bias` as a constant of the node's graph; None if not one row."""
         bias, beta, c = self.operands.bias, self.operands.beta, self.c
         if bias is None or beta == 0.0:
             return None
@@ -149,7 +149,7 @@ class LinearLayer:
         return c.emitter.constant(held, f"{self.name}_bias", self.node.graph)
 
     def _beta_bias(self) -> ir.Value:
-        """`beta * bias` in float32, as the product is."""
+        """Return `beta * bias` in float32, the type of the product."""
         bias, beta, c = self.operands.bias, self.operands.beta, self.c
         assert bias is not None
         tensor = c.constants.tensor(bias)

@@ -61,13 +61,13 @@ class Operands:
         return constants.shape(self.w) if self.arrangement is None else self.arrangement.shape
 
     def orientation(self, constants: Constants) -> tuple[Root, bool]:
-        """Where W [K, N] is stored, and whether it is stored as [N, K]."""
+        """Return where W [K, N] is stored, and whether it is stored as [N, K]."""
         root = constants.root(self.w)
         return root, root.transposed != self.transpose_w
 
 
 def transposed_input(operands: Operands, x: ir.Value, e: Emitter) -> ir.Value:
-    """`x`, which stands for that of `operands`, with its last two axes swapped."""
+    """Swap the last two axes of `x`, which stands for the x of `operands`."""
     rank = 2 if operands.x.shape is None else len(operands.x.shape)
     if rank == 1:  # ONNX Runtime's FusedMatMul leaves a vector as it is
         return x
@@ -203,7 +203,10 @@ def _grouped_rows(
     kept: StoredBlocks | None,
     alpha: float,
 ) -> Weight:
-    """As `quantized_rows`, in groups; with the integers of `kept` where those are the scheme's."""
+    """Return a weight in groups; the arguments are those of `quantized_rows`.
+
+    The weight has the integers of `kept` where those have the format of `scheme`.
+    """
     account, weight_format = Account(), format_of(scheme)
     assert weight_format is not None
 

@@ -60,7 +60,7 @@ class ReadContext(Context):
         """What errors call the layer that is being read."""
 
     def blaming(self, make: Callable[[], _T]) -> Callable[[], _T]:
-        """`make`, whose errors name the layer that is being read now."""
+        """Wrap `make` so that its errors name the layer that is being read now."""
         layer = self.layer
 
         def called() -> _T:
@@ -85,7 +85,7 @@ class ReadContext(Context):
 
     @property
     def typed_blocks(self) -> bool:
-        """Whether weights in blocks are DequantizeLinear's, which no lookup reads."""
+        """Tell whether weights in blocks are DequantizeLinear's, which no lookup reads."""
         return self.qdq and self.opset >= FIRST_WITH_BLOCKS
 
     def per_tensor(self, x: ir.Value, node: ir.Node) -> QuantizedRows:
@@ -114,7 +114,7 @@ class Reader(ABC):
 
     # docs/notes/native_target.md: "Layers that kernels cannot hold have stock operators"
     def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
-        """Whether target native holds the layer in an operator of its own, as `scheme` says."""
+        """Tell whether target native holds the layer as `scheme` says in an operator of its own."""
         return False
 
     def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
@@ -123,7 +123,7 @@ class Reader(ABC):
 
     @abstractmethod
     def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
-        """Why `node` cannot be held as `scheme` says, or None."""
+        """Return why `node` cannot be held as `scheme` says, or None where it can."""
 
     def announce(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> None:  # noqa: B027
         """Tells `c` which stored weights the layer will ask for."""
@@ -163,7 +163,10 @@ def by_rows(scheme: Scheme) -> tuple[Scheme, list[str]]:
 
 
 def by_channels(scheme: Scheme, layers: str) -> tuple[Scheme, list[str]]:
-    """For `layers` whose kernels have no blocks: per channel, with integer activations by rows."""
+    """Return the scheme per channel, with integer activations by rows, and notes on what changed.
+
+    It is for `layers` whose kernels have no blocks.
+    """
     w, a, notes = scheme.weight, scheme.activation, []
     assert w is not None
     if is_in_blocks(w):
@@ -185,17 +188,17 @@ def by_groups(scheme: Scheme) -> tuple[Scheme, list[str]]:
 
 
 def exact_inputs(scheme: Scheme) -> int:
-    """How many products an int32 sum holds exactly: 127 x 255 each, or 255 x 255 where affine."""
+    """Return how many products an int32 sum holds: 127 x 255 each, or 255 x 255 where affine."""
     return 65_536 if scheme.weight is None or scheme.weight.symmetric else 32_768
 
 
 def op_name(node: ir.Node) -> str:
-    """`MatMul`, or `com.microsoft.Attention` for an operator of another domain."""
+    """Return the operator's name: `MatMul`, or `com.microsoft.Attention` of another domain."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 def is_float_type(dtype: ir.DataType | None) -> bool:
-    """Whether layers of this element type can be quantized."""
+    """Tell whether layers of this element type can be quantized."""
     return dtype in FLOATS
 
 
@@ -226,7 +229,7 @@ def attribute_float(node: ir.Node, name: str, default: float) -> float:
 
 
 def attributes_of(node: ir.Node, *, without: Sequence[str] = ()) -> dict[str, object]:
-    """All attributes of a node but some, ready for a new node."""
+    """Return the attributes of a node except those in `without`, ready for a new node."""
     return {k: a for k, a in node.attributes.items() if k not in without}
 
 

@@ -24,7 +24,7 @@ def direction_of(node: ir.Node) -> str:
 
 
 def ways_of(node: ir.Node) -> int:
-    """How many directions there are."""
+    """Return the number of directions: 2 for a bidirectional node, else 1."""
     return 2 if direction_of(node) == "bidirectional" else 1
 
 
@@ -40,12 +40,12 @@ def kind_of(node: ir.Node, op: str | None = None) -> Kind:
 
 
 def refused(node: ir.Node, c: ReadContext) -> str | None:
-    """Why `node` stays float, or None."""
+    """Return why `node` stays float, or None where it can be quantized."""
     return _constants_refused(node, c) or _shapes_refused(node, c) or _cell_refused(node, c)
 
 
 def _cell_refused(node: ir.Node, c: ReadContext) -> str | None:
-    """All that the kernels' cells have not, and where a layer can be held that has it."""
+    """Say what the kernels' cells lack for `node`, and where it can be held; else None."""
     found = [r for r in (_activations_refused(node), _peepholes_refused(node, c)) if r]
     if not found:
         return None

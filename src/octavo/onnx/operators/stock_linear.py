@@ -37,7 +37,7 @@ FIRST_WITH_AXIS = 13  # opset of DequantizeLinear with one scale a channel
 
 
 def per_row(scheme: Scheme, c: ReadContext) -> bool:
-    """Whether activations get a scale for each row."""
+    """Tell whether activations get a scale for each row."""
     a, w = scheme.activation, scheme.weight
     rows = a is not None and a.granularity is not Granularity.TENSOR and not c.qdq
     return rows and not is_in_blocks(w)
@@ -66,7 +66,7 @@ def held_weight(scheme: Scheme, rank: int, c: ReadContext) -> WeightScheme:
 
 
 def _is_stored_matrix(operands: Operands, c: ReadContext) -> bool:
-    """Whether W lies as a matrix of the model, which other layers may share."""
+    """Tell whether W lies as a matrix of the model, which other layers may share."""
     return operands.arrangement is None and len(c.constants.shape(operands.w)) == 2
 
 

@@ -114,7 +114,7 @@ def _operator_scheme(scheme: Scheme, c: ReadContext) -> tuple[Scheme, list[str]]
 def _gates(
     value: ir.Value, scheme: Scheme, c: ReadContext
 ) -> tuple[QuantizedWeightValues, Account | None]:
-    """[D, 4H, I] quantized per gate unit, stored as the operator wants it: [D, I, 4H]."""
+    """Quantize gates [D, 4H, I] per gate unit, stored as the operator wants them: [D, I, 4H]."""
     assert scheme.weight is not None
     per_channel = scheme.weight.granularity is Granularity.CHANNEL
     directions, gates, inputs = c.constants.shape(value)

@@ -51,7 +51,7 @@ def look_up(
     out: str,
     native: bool,
 ) -> Rows:
-    """`table[indices]`, for the layer `node`."""
+    """Build `table[indices]` for the layer `node`."""
     if native:
         return _native(node, table, indices, wished, c, name=name, out=out)
     e, store = c.emitter, c.weights
@@ -114,7 +114,7 @@ def table_bytes(shape: tuple[int, ...]) -> int:
 
 
 def like_quantize_dynamic(scheme: Scheme, c: ReadContext) -> bool:
-    """Whether the table has one scale, and is held as ONNX Runtime's quantize_dynamic holds it."""
+    """Tell whether the table has one scale, held as ONNX Runtime's quantize_dynamic holds it."""
     w = scheme.weight
     return w is not None and w.granularity is Granularity.TENSOR and not c.qdq
 

@@ -27,13 +27,14 @@ class Places(Protocol):
 
     @property
     def conv_reasons(self) -> Mapping[ir.Node, str | None]:
-        """As `conv_reasons` gives them."""
+        """Return the reasons that the function `conv_reasons` gives."""
 
 
 def conv_reasons(graph: ir.Graph, sites: Sequence[Site]) -> dict[ir.Node, str | None]:
-    """Why each convolution should stay float, None where it should not.
+    """Return why each convolution should stay float, None where it should not.
 
-    Whatever a recipe says of others: that one is float must not make another the last.
+    A recipe's word on other convolutions does not count: that one is float must not make another
+    the last.
     """
     reasons = {s.node: unfit_filters(s) for s in sites if s.layer.kind is Kind.CONV and s.reader}
     fit = [node for node, reason in reasons.items() if reason is None]
@@ -45,7 +46,7 @@ def conv_reasons(graph: ir.Graph, sites: Sequence[Site]) -> dict[ir.Node, str | 
 def native_defaults(
     sites: Sequence[Site], decisions: Sequence[Decision], recipe: Recipe, places: Places
 ) -> list[Decision]:
-    """`decisions`, with others where nobody but a preset has spoken of a convolution."""
+    """Return `decisions`, with others where nobody but a preset has spoken of a convolution."""
     if not holds(recipe.default):
         return list(decisions)
     return [
@@ -57,7 +58,7 @@ def native_defaults(
 
 
 def unfit_filters(site: Site, ask: str = ASK) -> str | None:
-    """Why its filters alone leave a convolution float, or None."""
+    """Return why its filters alone leave a convolution float, or None where they do not."""
     (_, shape), *_ = site.layer.weights
     strides = attribute_ints(site.node, "strides", (1,) * (len(shape) - 2))
     return gains_nothing(Filters(shape, attribute_int(site.node, "group", 1), strides), ask)

@@ -57,7 +57,7 @@ class _Before:
 def float_places(
     graph: ir.Graph, sites: Sequence[Site], wanted: Sequence[ir.Node]
 ) -> dict[ir.Node, str]:
-    """Those of the convolutions `wanted` that should stay float, each with the reason.
+    """Return those of the convolutions `wanted` that should stay float, each with the reason.
 
     `wanted` are those in which integers win; only among them is there a last one.
     """
@@ -164,12 +164,15 @@ class _Downstream:
         self._found: set[ir.Node] = set()
 
     def of(self, graph: ir.Graph) -> set[ir.Node]:
-        """All nodes with a target after them."""
+        """Return all nodes with a target after them."""
         self._walk(graph, followed=False)
         return self._found
 
     def _walk(self, graph: ir.Graph, *, followed: bool) -> None:
-        """`followed`: a target comes after the outputs of the graph."""
+        """Collect the nodes of `graph` with a target after them.
+
+        `followed`: a target comes after the outputs of the graph.
+        """
         ends = set(graph.outputs) if followed else set()
         for node in reversed(graph):
             readers = [reader for v in node.outputs for reader, _ in v.uses()]

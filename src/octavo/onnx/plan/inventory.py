@@ -36,7 +36,7 @@ class Site:
 
 
 def inventory(model: ir.Model, constants: Constants) -> list[Site]:
-    """Every node that holds weights or multiplies two activations, subgraphs included."""
+    """List every node that holds weights or multiplies two activations, subgraphs included."""
     sites = [
         site
         for node, scope in _walk(model.graph, "")
@@ -46,7 +46,7 @@ def inventory(model: ir.Model, constants: Constants) -> list[Site]:
 
 
 def own_bytes(sites: Sequence[Site], constants: Constants) -> tuple[int, ...]:
-    """For each layer the bytes of its weights that no layer before it holds."""
+    """Return for each layer the bytes of its weights that no layer before it holds."""
     seen: set[Any] = set()
     found = []
     for site in sites:
@@ -57,7 +57,7 @@ def own_bytes(sites: Sequence[Site], constants: Constants) -> tuple[int, ...]:
 
 
 def _bytes(weights: Iterable[ir.Value], constants: Constants) -> int:
-    """Of what is stored, in whole bytes."""
+    """Count the bytes of `weights` as they are stored, in whole bytes."""
     bits = 0
     for w in weights:
         dtype = constants.stored_as(w) or constants.dtype(w) or ir.DataType.FLOAT
@@ -161,7 +161,7 @@ def _is_large(value: ir.Value, constants: Constants) -> bool:
 
 
 def _makes_constant(node: ir.Node, constants: Constants) -> bool:
-    """Whether the node is part of what computes a constant whose reader is the layer."""
+    """Tell whether the node is part of what computes a constant whose reader is the layer."""
     first = node.outputs[0] if node.outputs else None
     if constants.is_constant(first):
         return True

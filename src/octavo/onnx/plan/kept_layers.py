@@ -52,12 +52,12 @@ Restored = Mapping[ir.Value, WasQuantized]
 def decisions_to_keep(
     sites: Sequence[Site], constants: Constants, restored: Restored, *, ours: bool
 ) -> list[Decision]:
-    """One decision a layer. `ours`: Octavo wrote the file, so that a recipe has spoken."""
+    """Return one decision a layer. `ours`: Octavo wrote the file, so that a recipe has spoken."""
     return [_decision(site, constants, restored, ours=ours) for site in sites]
 
 
 def stored_forms(sites: Sequence[Site], constants: Constants) -> list[str]:
-    """How the file holds each layer's weights, such as "uint8 per tensor"; "" where in float."""
+    """Return how the file holds each layer's weights: "uint8 per tensor", or "" where in float."""
     return [
         " and ".join(
             sorted({one.form for w in site.weights for one in stored_weights(constants, w)})
@@ -67,7 +67,7 @@ def stored_forms(sites: Sequence[Site], constants: Constants) -> list[str]:
 
 
 def with_forms(outcomes: Sequence[LayerOutcome], forms: Sequence[str]) -> list[LayerOutcome]:
-    """`outcomes` in words that say how the file held the weights."""
+    """Return `outcomes` in words that say how the file held the weights."""
     return [
         replace(o, scheme=form + ("" if o.layer.kind is Kind.EMBEDDING else PER_ROW))
         if o.quantized and form

@@ -28,7 +28,7 @@ OTHER = "target native has no operator for it in this form"
 
 
 def left_quantized(model: ir.Model, constants: Constants) -> list[LayerOutcome]:
-    """Every node of `model` that still computes with integers, or makes floats of them."""
+    """List every node of `model` that still computes with integers, or makes floats of them."""
     return [
         _outcome(node, constants)
         for graph in graphs_of(model)

@@ -12,9 +12,10 @@ from octavo.recipe.weight_losses import some_rows, weight_losses
 
 
 def losses_of(site: Site, constants: Constants) -> tuple[float, ...] | None:
-    """By way of a mix; None for a weight whose inputs have no axis of their own, NaN and infinity.
+    """Return what the layer loses, by way of a mix.
 
-    Of a layer of several tables the sum. A weight is let go of before the next one is read.
+    None for a weight whose inputs have no axis of their own, and for NaN and infinity. The losses
+    of several tables are summed up. A weight is let go of before the next one is read.
     """
     by_inputs = site.layer.kind is Kind.EMBEDDING or _has_inputs_last(site, constants)
     if by_inputs is None:
@@ -33,7 +34,7 @@ def losses_of(site: Site, constants: Constants) -> tuple[float, ...] | None:
 
 
 def _has_inputs_last(site: Site, constants: Constants) -> bool | None:
-    """Whether the weight is [N, K]; None where it is arranged otherwise."""
+    """Tell whether the weight is [N, K]; None where it is arranged otherwise."""
     if not isinstance(site.reader, LinearReader):
         return None
     operands = site.reader.operands(site.node, constants)

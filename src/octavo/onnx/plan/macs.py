@@ -48,7 +48,7 @@ def count_macs(
 
 
 def uncounted_products(model: ir.Model, sites: Sequence[Site], constants: Constants) -> int:
-    """How many nodes sum up products and are no layers: their work is in no layer's."""
+    """Count the nodes that sum up products and are no layers: their work is in no layer's."""
     layers = {site.node for site in sites}
     return sum(
         _multiplies(node) and node not in layers and not constants.is_constant(node.outputs[0])
@@ -100,7 +100,7 @@ def _shape(value: ir.Value | None, constants: Constants) -> Shape | None:
 
 
 def _product(site: Site, constants: Constants) -> int | None:
-    """[.., M, K] @ [.., K, N]: as many as there are outputs, each a sum over K."""
+    """Count the multiplications of [.., M, K] @ [.., K, N]: for each output a sum over K."""
     node = site.node
     out = _shape(node.outputs[0], constants)
     left, right = (_shape(value, constants) for value in node.inputs[:2])
@@ -115,7 +115,10 @@ def _product(site: Site, constants: Constants) -> int | None:
 
 
 def _convolution(site: Site, constants: Constants) -> int | None:
-    """Each output is a sum over the filter; of a transposed one each input goes to a filter."""
+    """Count the multiplications of a convolution.
+
+    Each output is a sum over the filter; of a transposed one each input goes to a filter.
+    """
     node = site.node
     value = node.inputs[0] if node.op_type == "ConvTranspose" else node.outputs[0]
     places, filters = _shape(value, constants), _shape(node.inputs[1], constants)
@@ -125,7 +128,7 @@ def _convolution(site: Site, constants: Constants) -> int | None:
 
 
 def _recurrent(site: Site, constants: Constants) -> int | None:
-    """Both products of every step and item."""
+    """Count the multiplications of both products of every step and item."""
     x = _shape(site.node.inputs[0], constants)
     if x is None or site.layer.macs_per_row is None:
         return None

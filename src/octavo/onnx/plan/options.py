@@ -167,7 +167,10 @@ def _extra(given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _qtype(weight_type: Any) -> QType | None:
-    """From our QuantType, ONNX Runtime's (by its name), or None."""
+    """Return the QType for our QuantType or ONNX Runtime's (by its name), or None for None.
+
+    Raises OptionError for another name.
+    """
     if weight_type is None:
         return None
     name = getattr(weight_type, "name", str(weight_type))
@@ -249,7 +252,7 @@ def _with_schemes(recipe: Recipe, change: Callable[[Scheme], Scheme]) -> Recipe:
 
 
 def has_tensor_activations(recipe: Recipe) -> bool:
-    """Whether some layers get one activation scale per tensor."""
+    """Tell whether some layers get one activation scale per tensor."""
     if recipe.mix is not None:
         return True
     schemes = [recipe.default, *(rule.scheme for rule in recipe.rules)]
@@ -259,6 +262,6 @@ def has_tensor_activations(recipe: Recipe) -> bool:
 
 
 def has_four_bits(recipe: Recipe) -> bool:
-    """Whether some layers get weights of 4 bits."""
+    """Tell whether some layers get weights of 4 bits."""
     schemes = [recipe.default, *(rule.scheme for rule in recipe.rules)]
     return any(s.weight is not None and s.weight.qtype is QType.INT4 for s in schemes)

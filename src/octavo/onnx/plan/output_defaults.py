@@ -30,8 +30,10 @@ def output_defaults(
     logarithms: AbstractSet[ir.Value],
     lengths: AbstractSet[ir.Value],
 ) -> list[Decision]:
-    """`decisions`, with FLOAT for layers that nobody has asked for and whose outputs come before
-    `logarithms`, and for tables that come before `lengths`."""
+    """Return `decisions`, with FLOAT for some layers that nobody has asked for.
+
+    These are layers whose outputs come before `logarithms`, and tables that come before `lengths`.
+    """
 
     def reason(site: Site) -> str:
         outputs, table = site.node.outputs, site.layer.kind is Kind.EMBEDDING

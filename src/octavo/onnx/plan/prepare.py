@@ -45,9 +45,9 @@ class Survey:
     _losses: dict[str, tuple[float, ...] | None] = field(default_factory=dict)
 
     def losses(self, site: Site) -> tuple[float, ...] | None:
-        """By way of a mix, what the layer loses; None where its weights do not tell.
+        """Return what the layer loses, by way of a mix; None where its weights do not tell.
 
-        Found once: tuning asks for many recipes.
+        The losses are found once: tuning asks for many recipes.
         """
         name = site.layer.name
         if name not in self._losses:
@@ -56,9 +56,9 @@ class Survey:
 
     @cached_property
     def conv_reasons(self) -> dict[ir.Node, str | None]:
-        """Why target native leaves each convolution float by default, None where it does not.
+        """Return why target native leaves each convolution float by default, or None.
 
-        Of the graph as it was when first asked for: tuning asks for hundreds of recipes.
+        The graph counts as it was when first asked for: tuning asks for hundreds of recipes.
         """
         return conv_reasons(self.model.graph, self.sites)
 
@@ -88,7 +88,7 @@ class Prepared:
 
     @property
     def constants(self) -> Constants:
-        """Which values are constant."""
+        """Return which values are constant."""
         return self.survey.constants
 
     @property
@@ -98,7 +98,7 @@ class Prepared:
 
     @property
     def notes(self) -> list[str]:
-        """What was changed beside the layers."""
+        """Return notes on what was changed beside the layers."""
         return self.survey.notes
 
 
@@ -134,7 +134,7 @@ def survey_normalized(model: ir.Model, notes: list[str]) -> Survey:
 
 
 def decisions_on(found: Survey, request: Request) -> list[Decision]:
-    """One decision a layer, before it is asked what the target can hold (`resolve`)."""
+    """Return one decision a layer, before `resolve` asks what the target can hold."""
     decisions = decide(found.sites, found.node_names, request)
     if request.form.native:
         decisions = native_defaults(found.sites, decisions, request.recipe, found)
@@ -145,7 +145,7 @@ def decisions_on(found: Survey, request: Request) -> list[Decision]:
 
 
 def _spent(found: Survey, decisions: Sequence[Decision], mix: Mix, form: Form) -> list[Decision]:
-    """`decisions` with the bits that `mix` gives to layers which the target holds in groups."""
+    """Return `decisions` with the bits that `mix` gives to layers held in groups."""
     context = ReadContext(found.model, found.constants, form.at(found.opset), _store_nothing)
     held = [one.decision for one in resolve_all(found.sites, decisions, context)]
     if not mix.sensitivities:

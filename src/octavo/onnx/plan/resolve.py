@@ -36,7 +36,7 @@ class Resolved:
 def resolve_all(
     sites: Sequence[Site], decisions: Sequence[Decision], c: ReadContext
 ) -> list[Resolved]:
-    """Each layer's; a table that another layer holds in integers is so for its lookups too."""
+    """Resolve each layer; a table held in integers by another layer is so for lookups too."""
     found = [resolve(s, d, c) for s, d in zip(sites, decisions, strict=True)]
     c.held_anyway.update(
         c.constants.root(weight).key
@@ -77,7 +77,7 @@ def resolve(site: Site, decision: Decision, c: ReadContext) -> Resolved:
 
 
 def _portable_scheme(site: Site, scheme: Scheme, c: ReadContext) -> tuple[Scheme, list[str]]:
-    """In ONNX Runtime's own operators: groups become rows, affine rows symmetric.
+    """Return the scheme in ONNX Runtime's own operators: groups become rows, affine rows symmetric.
 
     Blocks of other than linear layers become channels, but for tables of 4 bits.
     """
@@ -139,7 +139,7 @@ def _left_float(decision: Decision, reason: str) -> Decision:
 
 
 def _larger(site: Site, c: ReadContext) -> str | None:
-    """Why a weight that is computed from less than its integers would be is not quantized."""
+    """Return why a weight computed from fewer bytes than its integers stays float, or None."""
     for weight, (_, shape) in zip(site.weights, site.layer.weights, strict=True):
         size, stored = math.prod(shape), c.constants.bytes_stored(weight)
         if size > stored:

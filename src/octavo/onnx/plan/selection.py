@@ -32,7 +32,7 @@ SMALL = 32 * 32  # weights, below which ONNX Runtime's integer product is slower
 
 
 def decide(sites: Sequence[Site], nodes: Sequence[str], request: Request) -> list[Decision]:
-    """One decision a layer: the recipe's, within what the selection allows.
+    """Make one decision a layer: the recipe's, within what the selection allows.
 
     `nodes` are all node names of the model: a pattern that matches none of them is an error.
     """
@@ -79,7 +79,7 @@ def _unselected(layer: Layer, reason: str) -> Decision:
 
 
 def asked_for(layer: Layer, request: Request) -> bool:
-    """Whether the caller speaks of this very layer, or of its kind; a glob is no such wish."""
+    """Tell whether the caller speaks of this very layer, or of its kind; a glob is no such wish."""
     s = request.selection
     if s.only is not None and layer.name in s.only:
         return True
@@ -100,7 +100,7 @@ def _refuse_unknown_ops(recipe: Recipe, layers: Sequence[Layer]) -> None:
 
 
 def _matches_any(layer: Layer, patterns: Sequence[str]) -> bool:
-    """Whether a pattern fits the layer's name, or its node's where several nodes have one name."""
+    """Tell whether a pattern fits the layer's name, or its node's where nodes share one."""
     if not patterns:
         return False
     node = re.sub(r"#\d+$", "", layer.name.removeprefix(f"{layer.scope}/"))
@@ -132,7 +132,7 @@ def _too_small(site: Site, decision: Decision, request: Request) -> str:
 
 
 def _outputs(site: Site) -> int | None:
-    """Of a matrix [K, N] or vector [K]; None for others."""
+    """Return the number of outputs of a matrix [K, N] or vector [K]; None for others."""
     (_, shape), *_ = site.layer.weights
     if not isinstance(site.reader, LinearReader) or site.weights[0] is not site.node.inputs[1]:
         return None

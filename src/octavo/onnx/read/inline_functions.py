@@ -130,7 +130,7 @@ def _nodes(function: ir.Function) -> list[ir.Node]:
 
 
 def _changed(op_type: str, old: int, new: int, domain: str = "") -> bool:
-    """Whether the operator has another form in opset `new`; taken to have one if it is unknown."""
+    """Tell whether the operator is another in opset `new`; an unknown one counts as so."""
     forms = []
     for opset in (old, new):
         try:

@@ -36,12 +36,12 @@ class Source:
 
     @property
     def label(self) -> str:
-        """What messages and reports call it."""
+        """Return the model's name in messages and reports."""
         return str(self.path) if self.path is not None else "(ModelProto)"
 
     @property
     def origin(self) -> Origin:
-        """What `load` took: another call of it gives the model as it was."""
+        """Return what `load` took: another call of it gives the model as it was."""
         if self.path is not None:
             return self.path
         assert self.proto is not None
@@ -49,7 +49,7 @@ class Source:
 
     @property
     def files(self) -> frozenset[Path]:
-        """All files that hold parts of it."""
+        """Return all files that hold parts of the model."""
         return self.data_files if self.path is None else self.data_files | {self.path}
 
 

@@ -37,7 +37,7 @@ def detach_types(model: onnx.ModelProto) -> Types:
 
 
 def have_maps(model: onnx.ModelProto) -> bool:
-    """Whether `detach_types` would change it."""
+    """Tell whether `detach_types` would change it."""
     return any(holds_map(value.type) for value in _values(model))
 
 
@@ -69,7 +69,7 @@ def map_type(value: ir.Value) -> onnx.TypeProto | None:
 
 
 def holds_map(kind: onnx.TypeProto) -> bool:
-    """Whether it is a map, or a sequence or option of such."""
+    """Tell whether it is a map, or a sequence or option of such."""
     inside = _inside(kind)
     return kind.HasField("map_type") or (inside is not None and holds_map(inside))
 
@@ -95,7 +95,7 @@ def _make_up(kind: onnx.TypeProto, keys: Sequence[Any], rng: np.random.Generator
 
 
 def _keys(value: ir.Value, kind: onnx.TypeProto) -> list[Any]:
-    """Those of the DictVectorizer that reads `value`, or of CastMap, which has numbers."""
+    """Return the keys of the DictVectorizer that reads `value`; numbers for CastMap."""
     for node, _ in value.uses():
         for name in ("string_vocabulary", "int64_vocabulary"):
             if name in node.attributes:

@@ -121,7 +121,7 @@ def refuse_missing_operators(model: ir.Model) -> None:
 
 @cache
 def _opens(opset: int, op_type: str = "Identity") -> bool:
-    """Whether ONNX Runtime opens a model of that opset and operator; it says so nowhere."""
+    """Tell whether ONNX Runtime opens a model of that opset and operator; it says so nowhere."""
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     y = onnx.helper.make_empty_tensor_value_info("y")
     given = ["x", *(["s"] if op_type == "QuantizeLinear" else [])]
@@ -169,7 +169,7 @@ def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
 
 
 def _raise_with_maps(model: ir.Model, needed: int) -> None:
-    """As ONNX's converter does it; onnx_ir cannot read the types that it leaves behind."""
+    """Raise the opset with ONNX's converter, whose leftover types onnx_ir cannot read."""
     types = map_types.attached_types(model)
     raised = onnx.version_converter.convert_version(self_contained(model), needed)
     map_types.detach_types(raised)
@@ -280,7 +280,7 @@ def _write_out(node: ir.Node, e: Emitter, sweeper: Sweeper) -> None:
 
 
 def _opposite(argument: ir.Value, e: Emitter, name: str) -> ir.Value | None:
-    """`-argument`, where it is there already or one product away."""
+    """Return `-argument` where it is there already or one product away, else None."""
     maker = argument.producer()
     if _is(maker, "Neg"):
         return maker.inputs[0]

@@ -56,8 +56,10 @@ def stored_report(quantized: Path, floating: Path) -> Report | None:
 
 
 def quantized_already(model: ir.Model) -> str:
-    """`38 of 51 layers, by Octavo 0.1.0 (recipe int8, target portable)`, what operators show for
-    another's file, "" for a float model.
+    """Say how much of `model` is quantized already, and by whom; "" for a float model.
+
+    `38 of 51 layers, by Octavo 0.1.0 (recipe int8, target portable)`, or what operators show for
+    another's file.
     """
     operators = Counter(
         node.op_type

@@ -67,7 +67,7 @@ class TensorStore:
         return _documented(moved, tensor)
 
     def spill(self, path: Path) -> None:
-        """From now on tensors go to a data file at `path`; `adopt` moves the earlier ones there."""
+        """Send new tensors to a data file at `path`; `adopt` moves the earlier ones there."""
         self.path, self._file = path, path.open("wb")
 
     def close(self) -> None:

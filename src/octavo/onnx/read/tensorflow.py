@@ -107,5 +107,5 @@ def _source_arguments(
 
 
 def _tensor(name: str) -> str:
-    """`x:0` for `x`: Neural Compressor's files name nodes, tf2onnx wants tensors."""
+    """Return `x:0` for `x`: Neural Compressor's files name nodes, tf2onnx wants tensors."""
     return name if ":" in name else f"{name}:0"

@@ -32,7 +32,7 @@ _SHORT.maxstring, _SHORT.maxother, _SHORT.maxtuple = 200, 200, 12
 
 
 def short(value: object) -> str:
-    """`repr`, cut where it is long."""
+    """Return the `repr` of `value`, cut where it is long."""
     if isinstance(value, str) and len(value) < _SHORT.maxstring:
         full = repr(value)
         if len(full) <= _SHORT.maxstring:
@@ -145,7 +145,7 @@ def _dtype(tensor: ir.TensorProtocol) -> ir.DataType:
 
 
 def stored_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
-    """Every tensor of the model with its name: initializers, and attributes of nodes."""
+    """Yield every tensor of the model with its name: initializers, and attributes of nodes."""
     for graph, _ in _graphs(model):
         if isinstance(graph, ir.Graph):
             for name, value in graph.initializers.items():

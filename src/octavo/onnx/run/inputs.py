@@ -92,7 +92,7 @@ class _Guesses:
         return None
 
     def several(self, shapes: Shapes, index: int, feed: Feed) -> list[Feed]:
-        """`feed`, and others of its shapes with other numbers."""
+        """Return `feed`, and others of its shapes with other numbers."""
         more = [next(islice(self._made_up(shapes, i), index, None)) for i in range(1, FEEDS)]
         return _distinct(self._runner, [feed, *more])
 

@@ -66,17 +66,17 @@ class Scratch:
 
     @property
     def out(self) -> Path:
-        """What messages call it."""
+        """Return the path by which messages name the place."""
         return self.folder
 
     @property
     def model(self) -> Path:
-        """Where the model file goes."""
+        """Return the path of the model file."""
         return self.folder / "model.onnx"
 
     @property
     def data(self) -> Path:
-        """Where the data file goes, if it needs one."""
+        """Return the path of the data file, for a model that needs one."""
         return self.folder / "model.onnx.data"
 
     def __enter__(self) -> Scratch:
@@ -132,7 +132,7 @@ def open_session(path: str | os.PathLike[str], threads: int | None) -> ModelSess
 
 
 def built_session(runner: ort.InferenceSession, size: int, report: Report | None = None) -> Built:
-    """`runner` as tuning takes it, outputs that are maps as arrays; `size` in bytes."""
+    """Wrap `runner` as tuning takes it, outputs that are maps as arrays; `size` is in bytes."""
 
     types = {given.name: _DTYPES.get(given.type) for given in runner.get_inputs()}
 
@@ -152,7 +152,7 @@ def built_session(runner: ort.InferenceSession, size: int, report: Report | None
 
 
 def feed_by_name(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
-    """`feed` by the names of `inputs`, in whose order values without a name ("0", "1", ..) come.
+    """Return `feed` by the names of `inputs`, in whose order unnamed values ("0", "1", ..) come.
 
     Raises InputDataError for more values than inputs, and for names that are none.
     """
@@ -172,7 +172,7 @@ def feed_by_name(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
 
 
 def _vector(key: str, names: Sequence[str]) -> str:
-    """Of `x_0`, where there is an input `x`."""
+    """Return a hint on a key such as `x_0`, where there is an input `x`, else ""."""
     name = re.sub(r"[_.]?\[?\d+\]?$", "", key)
     if name == key or name not in names:
         return ""

@@ -49,7 +49,7 @@ class Sensitivity:
     def errors(
         self, model: Any, sets: Sequence[Collection[str]], feeds: Sequence[Feed]
     ) -> list[float]:
-        """One for each set of layers; `model` is a session on the float model.
+        """Return one error for each set of layers; `model` is a session on the float model.
 
         Layers that stay float in any case change nothing.
         """
@@ -100,7 +100,7 @@ class _Switched:
         self._off = {name: np.array(False) for name in switches.values()}
 
     def outputs(self, layers: Collection[str], feeds: Sequence[Feed]) -> Runs | None:
-        """With these layers quantized; None where it does not run."""
+        """Return the outputs with `layers` quantized; None where the model does not run."""
         on = {self._switches[n]: np.array(True) for n in layers if n in self._switches}
         try:
             return _runs(self._runner, [{**feed, **self._off, **on} for feed in feeds])

@@ -88,7 +88,7 @@ def copy_model(path: Path, place: Place) -> None:
 
 
 def is_static(decision: Decision) -> bool:
-    """Whether the static quantizer has a form for what is decided."""
+    """Tell whether the static quantizer has a form for what is decided."""
     scheme, kind = decision.scheme, decision.layer.kind
     integer = scheme.weight is not None and scheme.weight.qtype.is_integer
     return integer and (scheme.activation is not None or kind is Kind.EMBEDDING)

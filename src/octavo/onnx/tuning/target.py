@@ -136,7 +136,7 @@ class OnnxTarget:
         return _digest(self._source, {**self._form.words, "threads": self.threads})
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
-        """As `octavo.onnx.inspect(model, recipe).decisions`; the model is read once.
+        """Return `octavo.onnx.inspect(model, recipe).decisions`; the model is read once.
 
         Static quantization is of the same layers, but for those that it has no form for.
         """
@@ -209,7 +209,7 @@ class OnnxTarget:
     def _write(
         self, recipe: Recipe, calibration: Sequence[Feed] | None, place: Scratch
     ) -> Report | None:
-        """Nothing is written where every layer stays float."""
+        """Write the quantized model, or nothing where every layer stays float."""
         decisions = self.decisions(recipe)
         if calibration is None:
             if all(d.scheme.is_float for d in decisions):
@@ -268,7 +268,7 @@ class OnnxTarget:
     def errors(
         self, recipe: Recipe, sets: Sequence[Collection[str]], feeds: Sequence[Feed]
     ) -> list[float]:
-        """For each set of layers: the worst output's error with those alone quantized.
+        """Return for each set of layers the worst output's error with those alone quantized.
 
         One model with a switch behind each layer answers for many sets (`switches`); it is kept
         for the next call with the same recipe. Few sets are converted one by one. A weight that
@@ -298,7 +298,7 @@ class OnnxTarget:
             return peak_memory(path, inputs, self.threads)
 
     def _fitted(self, feeds: Sequence[Feed]) -> list[Feed]:
-        """In the types of the model's inputs; InputDataError where they do not fit."""
+        """Return feeds in the model's input types; InputDataError where they do not fit."""
         graph = self._source.model.graph
         inputs = [value.name or "" for value in required_inputs(graph)]
         return [*read_inputs([feed_by_name(feed, inputs) for feed in feeds], graph)]

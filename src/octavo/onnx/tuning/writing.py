@@ -56,7 +56,7 @@ class LayerDecisions:
         return known
 
     def _survey(self, opset: int, request: Request) -> tuple[Survey, ReadContext]:
-        """By the opset that is needed: raising it may change nodes."""
+        """Return the model's survey at `opset`, the one needed: raising it may change nodes."""
         if opset not in self._surveys:
             source = load(self._origin)
             found = survey(source, opset, allow_quantized=False)
@@ -91,7 +91,7 @@ class Writer:
         )
 
     def write_part(self, recipe: Recipe, layers: Collection[str], place: Place) -> None:
-        """As `write`, with all layers but these float."""
+        """Write the model as `write` does, with all layers but `layers` float."""
         source, request, prepared = self._prepared(recipe)
         decisions = [
             d if d.layer.name in layers else Decision(d.layer, FLOAT) for d in prepared.decisions

@@ -27,19 +27,19 @@ class Place(Protocol):
 
     @property
     def out(self) -> Path:
-        """What messages call it."""
+        """Return the path by which messages name the place."""
 
     @property
     def model(self) -> Path:
-        """Where the model file goes."""
+        """Return the path of the model file."""
 
     @property
     def data(self) -> Path:
-        """Where the data file goes, if it needs one."""
+        """Return the path of the data file, for a model that needs one."""
 
 
 def needs_data_file(source: Source, size: int) -> bool:
-    """Whether a result of `size` bytes is too large for one file."""
+    """Tell whether a result of `size` bytes is too large for one file."""
     return size > (ONE_FILE_LIMIT if source.data_files else PROTOBUF_LIMIT)
 
 

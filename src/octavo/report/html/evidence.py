@@ -120,7 +120,10 @@ class _Model:
 
 
 def _beside_table(evidence: Evidence, sizes: tuple[int | None, int | None], untimed: str) -> Table:
-    """One row a model. `sizes` are the bytes of float and quantized model, for want of others."""
+    """Build a table of one row a model.
+
+    `sizes` are the bytes of float and quantized model, for want of others.
+    """
     models = list(_models(evidence, sizes))
     rows = [(_named(m, evidence), *cells) for m, cells in zip(models, _rows(models), strict=True)]
     named = any(model.name == ORT for model in models)

@@ -51,9 +51,10 @@ _Part = tuple[Column, list[Cell]]
 def layer_table(
     report: Report | None, evidence: Evidence | None = None, title: str = "Layers"
 ) -> Table | None:
-    """Every layer: what was decided and why, bytes before and after, its errors; None without any.
+    """Build the table of every layer; None where there is none.
 
-    With a comparison the worst layer comes first, those that are left float last.
+    A row has what was decided and why, bytes before and after, and the layer's errors. With a
+    comparison the worst layer comes first, those that are left float last.
     """
     found = None if evidence is None else evidence.comparison
     rows = _joined(report, found)
@@ -147,7 +148,7 @@ def _bytes(outcome: LayerOutcome, n: int) -> Cell:
 
 
 def _errors(rows: Sequence[_Row]) -> Iterator[_Part]:
-    """Both columns share one scale, so that their bars can be compared."""
+    """Yield both columns of errors, which share one scale so that their bars can be compared."""
     alone = [row.found.alone if row.found else None for row in rows]
     accumulated = [row.found.accumulated if row.found else None for row in rows]
     length = noise_bars(d.sqnr_db for d in (*alone, *accumulated) if d is not None)
@@ -165,7 +166,7 @@ def _error(d: Difference | None, length: Callable[[float], float]) -> Cell:
 
 
 def _notes(report: Report | None, row: _Row) -> Cell:
-    """Why the layer is as it is, and what is to be said of it."""
+    """Say why the layer is as it is, and what else is to be said of that layer."""
     said = [] if row.outcome is None else [row.outcome.reason, *row.outcome.notes]
     said += [] if row.found is None else layer_notes(row.found)
     text = clean("; ".join(dict.fromkeys(filter(None, said))))

@@ -193,12 +193,12 @@ _LEAST_DB = 10.0  # differences of less do not fill a bar
 
 
 def latency(seconds: float | None) -> str:
-    """`812 µs`, `4.20 ms`, `1.23 s`; nothing where there is no number."""
+    """Format seconds as `812 µs`, `4.20 ms` or `1.23 s`; nothing where there is no number."""
     return words.latency(seconds).replace(" us", " µs")
 
 
 def share(x: float) -> float | None:
-    """`x` as the length of a bar; None where it is no number."""
+    """Return `x` as the length of a bar; None where it is no number."""
     return min(1.0, max(0.0, x)) if math.isfinite(x) else None
 
 

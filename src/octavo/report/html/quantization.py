@@ -45,7 +45,7 @@ def in_short(report: Report | None, evidence: Evidence | None) -> str:
 
 
 def _judged(report: Report | None, evidence: Evidence) -> Judgement | None:
-    """None where there is nothing to judge by."""
+    """Judge a report or measurements; None where there is nothing to judge by."""
     sizes = _sizes(report) if report is not None else model_sizes(evidence)
     known = report is not None or evidence.comparison is not None
     return judge(report, evidence, sizes) if known else None

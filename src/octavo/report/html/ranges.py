@@ -22,7 +22,10 @@ _PEAK_HINT = "largest absolute value over the root mean square (crest factor)"
 
 
 def ranges_table(found: Comparison, report: Report | None = None) -> Table | None:
-    """Each layer's ranges as they are in the float model; None where they were not measured."""
+    """Build the table of each layer's ranges in the float model.
+
+    Return None where the ranges were not measured.
+    """
     layers = [layer for layer in found.layers if layer.inputs or layer.weights]
     if not layers:
         return None
@@ -148,7 +151,7 @@ def consequence(stretched: Sequence[LayerDifference], report: Report | None) -> 
 
 
 def _costs(layer: LayerDifference, outcome: LayerOutcome | None) -> Mapping[str, _Cost]:
-    """Of each side that is stretched."""
+    """Return the cost of each side of a layer that is stretched: its inputs, its weights."""
     sides = ((_INPUTS, layer.inputs), (_WEIGHTS, layer.weights))
     return {side: _cost(side, layer, outcome) for side, r in sides if r and r.stretched}
 
@@ -171,7 +174,7 @@ def _cost(side: str, layer: LayerDifference, outcome: LayerOutcome | None) -> _C
 
 
 def _sentences(found: Sequence[Mapping[str, _Cost]]) -> Iterator[str]:
-    """Each layer is counted once, by the costliest of its sides."""
+    """Yield sentences that count each layer once, by the costliest of its sides."""
     worst = [max(costs.values()) for costs in found]
     asked, forced = worst.count(_Cost.ASKED), worst.count(_Cost.FORCED)
     if asked:

@@ -68,7 +68,9 @@ def page_data(
     result: TuneResult | None = None,
     evidence: Evidence | None = None,
 ) -> dict[str, Any]:
-    """`{"report", "result", "evidence"}`, each as its own JSON has it, null where there is none.
+    """Return `{"report", "result", "evidence"}`, each as its own JSON has it.
+
+    A part is null where there is none.
 
     A tuning run is made small enough for a page: the best trial's recipe is whole, those of
     `trials` are left out (null); of tracebacks only the last line is kept. Numbers that are not

@@ -208,7 +208,7 @@ def _timed_table(result: TuneResult) -> Table:
 
 
 def failed_trials(result: TuneResult) -> Traces | None:
-    """Each traceback once, with its trials; None where none failed."""
+    """Return each traceback once, with its trials; None where no trial failed."""
     failed = say.failures((result.baseline, *result.trials))
     items = []
     for error, trials in failed[:_TRACES]:

@@ -32,7 +32,7 @@ def least_agreement(found: Comparison | None) -> float | None:
 
 
 def interval(pair: Pair) -> str:
-    """`1.88x to 1.96x`: the bounds of `speedup`."""
+    """Format the bounds of `speedup`, such as `1.88x to 1.96x`."""
     return f"{1 / pair.high:.2f}x to {1 / pair.low:.2f}x"
 
 
@@ -142,7 +142,10 @@ def size_tile(before: int, after: int) -> Tile:
 
 
 def speed_tile(evidence: Evidence) -> Tile | None:
-    """How many times as fast as the float model; None where it was not timed."""
+    """Build the tile of how many times as fast as the float model the quantized one is.
+
+    Return None where the quantized model was not timed.
+    """
     pair, base = evidence.pair(FLOAT, QUANTIZED), evidence.timed(FLOAT)
     ours = evidence.timed(QUANTIZED)
     if pair is None:

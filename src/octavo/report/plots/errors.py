@@ -72,7 +72,7 @@ def errors_plot(found: Comparison, width: float = 8.0) -> Plot | None:
 
 
 def _some(shown: int, there: int, noun: str) -> str:
-    """`3 layers`, `the worst 24 of 74 layers`."""
+    """Say how many are shown: `3 layers`, `the worst 24 of 74 layers`."""
     return count(there, noun) if shown == there else f"the worst {shown} of {count(there, noun)}"
 
 

@@ -60,7 +60,7 @@ def speeds_plot(found: Benchmark) -> Plot:
 
 
 def _columns(labels: dict[str, str]) -> int:
-    """Of the legend."""
+    """Count the columns of the legend."""
     return max(1, 90 // (8 + max(map(len, labels.values()))))
 
 
@@ -83,7 +83,7 @@ def _groups(found: Benchmark) -> tuple[list[_Group], str]:
 
 
 def _sizes(shape: str) -> str:
-    """`1x128` for `ids=1x128,mask=1x128`: the sizes alone where they are all alike."""
+    """Shorten `ids=1x128,mask=1x128` to `1x128`: the sizes alone where they are all alike."""
     sizes = {part.rpartition("=")[2] for part in shape.split(",")}
     return sizes.pop() if len(sizes) == 1 else clean(shape).replace(",", ",\n")
 

@@ -81,7 +81,7 @@ class Plot:
     paint: Callable[[Figure], None]
 
     def png(self) -> bytes:
-        """For light pages: 144 dots an inch, on white."""
+        """Return a PNG for light pages: 144 dots an inch, on white."""
         with _drawn(self) as figure:
             out = io.BytesIO()
             figure.savefig(out, format="png", dpi=144, metadata={"Software": None})
@@ -181,7 +181,10 @@ def _with_title(svg: str, title: str) -> str:
 
 
 def _rules() -> Iterator[str]:
-    """Of any element: markers stand in trees of their own, outside of the drawing."""
+    """Yield the CSS rules that give each colour its dark one.
+
+    They are for any element: markers stand in trees of their own, outside of the drawing.
+    """
     for light, dark in _DARK.items():
         for what in ("fill", "stroke"):
             yield f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'

@@ -135,7 +135,7 @@ def _chosen(result: TuneResult) -> str:
 
 
 def _name(axes: Any, point: _Point) -> None:
-    """`best`, on the side where there is room."""
+    """Write a point's kind, such as `best`, on the side where there is room."""
     right = point.x > sum(axes.get_xlim()) / 2
     place, side = ((-10, 9), "right") if right else ((10, 9), "left")
     axes.annotate(
@@ -144,7 +144,7 @@ def _name(axes: Any, point: _Point) -> None:
 
 
 def _frontier(axes: Any, places: Sequence[tuple[float, float]], higher: bool) -> None:
-    """In steps along the points that no other beats in both."""
+    """Draw steps along the points that no other beats in both coordinates."""
     best: list[tuple[float, float]] = []
     for x, y in sorted(places, key=lambda place: (place[0], -place[1] if higher else place[1])):
         if not best or (y > best[-1][1] if higher else y < best[-1][1]):

@@ -61,7 +61,7 @@ def compare(
 
 
 def _holds_arguments(model: nn.Module, given: Any) -> bool:
-    """Whether it is a mapping by parameters of forward, and not one that forward itself takes."""
+    """Tell whether `given` maps parameters of forward, and is not one that forward takes itself."""
     if not isinstance(given, Mapping):
         return False
     known = inspect.signature(model.forward).parameters.values()
@@ -77,7 +77,10 @@ def compare_calls(
     inputs: str = "given",
     progress: Progress = quiet,
 ) -> Comparison:
-    """As `compare`, over several runs; `inputs` is what the result says of where they are from."""
+    """Compare two models as `compare` does, over several runs.
+
+    `inputs` is what the result says of where the inputs are from.
+    """
     check_models(floating, quantized)
     paddings = [padding_of(floating, call) for call in calls]
     floating = twin(floating)
@@ -125,7 +128,7 @@ def _masks(given: Mapping[str, Any]) -> dict[str, Any]:
 def _outputs(
     floating: nn.Module, quantized: nn.Module, calls: Sequence[Call], paddings: Sequence[Padding]
 ) -> tuple[OutputDifference, ...]:
-    """How the models differ as users run them."""
+    """Measure how the outputs of the models differ when the models run as users run them."""
     columns: dict[str, Output] = {}
     for call, padding in zip(calls, paddings, strict=True):
         expected = named_arrays(_called(floating, call, InputDataError, "the float model"))
@@ -164,7 +167,7 @@ class _Errors:
         self._padding = Padding({})
 
     def run(self, floating: nn.Module, quantized: nn.Module, call: Call, padding: Padding) -> None:
-        """One run of both models."""
+        """Run both models once and add up the errors of their layers."""
         self._padding = padding
         expected: dict[int, list[list[Returned]]] = defaultdict(list)
         got: dict[int, list[list[Returned]]] = defaultdict(list)
@@ -202,7 +205,7 @@ class _Errors:
                     error.accumulated(a, b, self._padding)
 
     def found(self, floating: nn.Module) -> list[LayerDifference]:
-        """Each quantized layer, in the model's order."""
+        """Return the difference of each quantized layer, in the model's order."""
         found = []
         for pair, errors in zip(self._pairs, self._errors, strict=True):
             for layer, error in zip(pair.layers, errors, strict=True):

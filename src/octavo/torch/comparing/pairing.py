@@ -116,7 +116,7 @@ def float_weights(floating: nn.Module, layer: Layer) -> Iterator[Array]:
 
 
 def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
-    """Whether `ours` is another module than the float one of its name: ours, or anybody's."""
+    """Tell whether `ours` is another module than the float one of its name: ours, or anybody's."""
     return isinstance(ours, QuantizedModule) or own_type(ours) is not own_type(theirs)
 
 

@@ -54,7 +54,10 @@ class TimedPair:
 
 
 def timed_pair(factory: str, saved: Path, inputs: Path | None) -> TimedPair:
-    """For timing on the first of the `inputs` of `compare_saved`. Raises as that does."""
+    """Return the models of `compare_saved`, for timing on the first of its `inputs`.
+
+    Raises as `compare_saved` does.
+    """
     floating = named_model(factory).eval()
     feed = _feeds(floating, factory, inputs)[0]
     arguments = Caller(floating).arguments(feed)

@@ -191,7 +191,7 @@ def look_up(
     layer = layer_of(call["table"])
 
     def column(key: str) -> ir.Value | None:
-        """[num_embeddings, 1]: one number a row."""
+        """Return the tensor of `key` as [num_embeddings, 1]: one number a row."""
         value = call[key]
         if value is None:
             return None

@@ -76,11 +76,11 @@ class ExportContext(Context):
         return self.of_tensors(("weight", *shape), tensors, found)
 
     def float32(self, x: ir.Value, node: ir.Node) -> ir.Value:
-        """`x` in float32."""
+        """Return `x` in float32."""
         return self.as_float32(x, node, x.dtype)
 
     def in_kind(self, y: ir.Value, like: ir.Value, out: str) -> ir.Value:
-        """`y`, which is float32, in the type of `like`."""
+        """Return `y`, which is float32, in the type of `like`."""
         return self.from_float32(y, like.dtype, out)
 
 

@@ -164,7 +164,7 @@ def _ordered(c: ExportContext, state: ir.Value | None, layout: int, out: str) ->
 
 
 def _sequence(c: ExportContext, y: ir.Value, layer: StackLayer, layout: int, out: str) -> ir.Value:
-    """[T, D, B, H] as [T, B, D * H], or [B, T, D, H] as [B, T, D * H]."""
+    """Return [T, D, B, H] as [T, B, D * H], or [B, T, D, H] as [B, T, D * H]."""
     e, ways = c.emitter, len(layer.ways)
     if layout == 0 and ways == 2:
         y = e.transpose(y, [0, 2, 1, 3], f"{out}_apart")

@@ -64,7 +64,10 @@ class StackLayer:
         return c.emitter.cast(stored, ir.DataType.FLOAT, f"{name}_float32")
 
     def biases(self) -> npt.NDArray[np.float32]:
-        """[D, 2, gates * hidden], x's and the state's in PyTorch's order; zeros without any."""
+        """Return the biases [D, 2, gates * hidden], x's and the state's in PyTorch's order.
+
+        They are zeros for a layer without biases.
+        """
         rows = self.first.kind.gates * self.first.hidden
         if not self.first.bias:
             return np.zeros((len(self.held), 2, rows), np.float32)
@@ -72,7 +75,7 @@ class StackLayer:
         return np.stack([np.stack(pair) for pair in both])
 
     def bias(self, c: ExportContext) -> ir.Value | None:
-        """[D, 2 * gates * hidden], that of the inputs before that of the state."""
+        """Return the bias [D, 2 * gates * hidden], that of the inputs before that of the state."""
         if not self.first.bias:
             return None
 
@@ -90,7 +93,7 @@ class StackLayer:
         return np.stack([way.weight(held, "hr").numpy() for way, held in self.each()])
 
     def stored(self) -> list[Tensor]:
-        """All its tensors."""
+        """Return all stored tensors of the layer."""
         return [tensor for held in self.held for tensor in held.values()]
 
     def _integer_rows(self, part: str, c: ExportContext, name: str) -> QuantizedWeightValues:

@@ -94,20 +94,23 @@ def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
 
 @contextlib.contextmanager
 def _without_values() -> Iterator[None]:
-    """On device meta. Weights that a factory loads are left out without a word for each of them."""
+    """Make modules on device meta in this context.
+
+    Weights that a factory loads are left out without a warning for each of them.
+    """
     with warnings.catch_warnings(), _Skeleton():
         warnings.filterwarnings("ignore", _NOT_COPIED, UserWarning)
         yield
 
 
 def _loads_weights(error: BaseException) -> bool:
-    """Whether it comes from a `from_pretrained`, which refuses to read weights onto device meta."""
+    """Tell whether the error is of a `from_pretrained`, which refuses to read weights onto meta."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.name == "from_pretrained" for frame in frames)
 
 
 def _has_values(model: nn.Module) -> bool:
-    """Whether it has weights and none is on meta. Quantized layers hold theirs in buffers."""
+    """Tell whether it has weights and none is on meta. Quantized layers hold theirs in buffers."""
     some = False
     for weight in _weights(model):
         if weight.is_meta:  # mostly the first

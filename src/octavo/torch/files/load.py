@@ -95,9 +95,9 @@ def _no_collection() -> Iterator[None]:
 
 
 def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> tuple[nn.Module, Modules]:
-    """`model` with the saved quantized layers in place, empty; another object where it is one.
+    """Return `model` with the saved quantized layers in place, empty, and its modules by name.
 
-    And its modules by name.
+    The model is another object where it is itself one of those layers.
     """
     known = layer_classes()
     lacking = []
@@ -146,7 +146,7 @@ def _child(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def _has_attribute(model: nn.Module, name: str) -> bool:
-    """Whether something stands there that is no module, as the function of an activation."""
+    """Tell whether something stands there that is no module, as the function of an activation."""
     parent_name, _, key = name.rpartition(".")
     return key in getattr(_child(model, parent_name), "__dict__", ())
 

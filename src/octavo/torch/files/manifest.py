@@ -50,7 +50,7 @@ class Manifest:
     version: str = octavo.__version__
 
     def to_json(self) -> str:
-        """For the file's metadata."""
+        """Return the manifest as JSON for the file's metadata."""
         known = version_of(self.layers.values(), _INT8_ALONE, FORMAT)
         data = {"format": known} | {f.name: getattr(self, f.name) for f in fields(self)}
         return json.dumps(data, separators=(",", ":"), allow_nan=False)

@@ -48,7 +48,7 @@ _METADATA = "__metadata__"
 
 
 def can_hold(dtype: torch.dtype) -> bool:
-    """Whether the container has a code for `dtype`."""
+    """Tell whether the container has a code for `dtype`."""
     return dtype in _CODES
 
 
@@ -206,7 +206,7 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[torch.dtype, tuple[int, .
 
 
 def _contiguous(path: Path, entries: Iterable[_Entry]) -> int:
-    """Where the data ends; raises ModelError for gaps and overlaps."""
+    """Return where the data ends. Raises ModelError for gaps and overlaps."""
     end = 0
     for name, _, _, first, last in sorted(entries, key=lambda e: e[3:]):
         if first != end:

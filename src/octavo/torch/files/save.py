@@ -167,7 +167,7 @@ def _tensors(
 
 
 def _refusal(tensor: Tensor) -> str:
-    """Why the tensor cannot be stored; "" where it can."""
+    """Say why the tensor cannot be stored; "" where it can."""
     if nn.parameter.is_lazy(tensor):
         return "not initialized yet; run the model once"
     if not is_plain(tensor):

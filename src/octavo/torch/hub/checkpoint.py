@@ -83,7 +83,7 @@ class Checkpoint:
 
     @cached_property
     def model_class(self) -> Any:
-        """That class. Raises ModelError where transformers has it not."""
+        """Return the architecture's class. Raises ModelError where transformers has it not."""
         import transformers
 
         found = getattr(transformers, self.architecture, None)
@@ -104,19 +104,19 @@ class Checkpoint:
 
     @property
     def task(self) -> Task:
-        """What it is for. Raises ModelError for a class of no known task."""
+        """Return what the model is for. Raises ModelError for a class of no known task."""
         if self.architecture == "AutoModel":
             return Task.FEATURES
         return task_of(self.architecture)
 
     @cached_property
     def tensors(self) -> tuple[StoredTensor, ...]:
-        """What its safetensors files hold. Raises ModelError for missing and damaged ones."""
+        """Return what safetensors files hold. Raises ModelError for missing and damaged ones."""
         return stored_tensors(self.folder)
 
     @property
     def bytes(self) -> int:
-        """Of all its tensors."""
+        """Return the bytes of all tensors of the checkpoint."""
         return sum(tensor.bytes for tensor in self.tensors)
 
     def skeleton(self) -> nn.Module:
@@ -148,7 +148,7 @@ class Checkpoint:
 
     @property
     def method(self) -> str:
-        """Who quantized the weights, as the config or the tensors say; "" where nobody did."""
+        """Say who quantized the weights, as the config or the tensors tell; "" where nobody did."""
         said = getattr(self.config, "quantization_config", None)
         if said is None:
             older = GptqConfig.of_old(self.folder, {tensor.name for tensor in self.tensors})
@@ -221,7 +221,10 @@ def find_checkpoint(
 
 
 def _part(root: Path) -> str:
-    """Where in the folder of a sentence-transformers model its transformer is, mostly ""."""
+    """Return where a sentence-transformers folder has its transformer, mostly "".
+
+    Raises ModelError where the folder names none.
+    """
     if (root / CONFIG).is_file() or not (root / MODULES).is_file():
         return ""
     try:

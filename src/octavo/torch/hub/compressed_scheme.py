@@ -43,7 +43,7 @@ class CompressedScheme:
     stored: StoredLinear
 
     def speaks_of(self, name: str, kind: str) -> bool:
-        """Whether a module is one of its targets."""
+        """Tell whether a module is one of its targets."""
         return any(_matches(target, name, kind) for target in self.targets)
 
 
@@ -57,7 +57,10 @@ class CompressedConfig:
     notes: tuple[str, ...] = ()
 
     def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
-        """How the module is stored; None where it is float. `files` name the folder's tensors."""
+        """Return how the module is stored; None where it is float.
+
+        `files` name the folder's tensors.
+        """
         if any(_matches(pattern, name, kind) for pattern in self.ignore):
             return None
         found = (group.stored for group in self.groups if group.speaks_of(name, kind))
@@ -171,8 +174,11 @@ def _integers(where: str, given: Any, inputs: Any) -> StoredLinear:
 
 
 def _packed(where: str, given: Any, inputs: Any) -> StoredLinear:
-    """Of words. Inputs are quantized by row where the folder says so, else in groups: that is
-    nearest to its floats."""
+    """Build the form of a layer whose weights are packed in words.
+
+    Inputs are quantized by row where the folder says so, else in groups: that is nearest to the
+    floats of the folder.
+    """
     strategies = ("group", "channel", "tensor")
     weights = _checked(where, given, strategies, dynamic=False, bits=(4, 8))
     group = given.get("group_size") or 0

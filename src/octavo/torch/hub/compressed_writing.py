@@ -25,9 +25,9 @@ from octavo.torch.layers.linear import QuantizedLinear
 def compressed(
     model: nn.Module, state: Mapping[str, Tensor], dtype: torch.dtype
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """`state` as such a folder holds it, and what config.json says; biases are of `dtype`.
+    """Return `state` as a folder of compressed-tensors holds it, and what its config.json says.
 
-    Raises ModelError for a layer that has no such form.
+    Biases are of `dtype`. Raises ModelError for a layer that has no such form.
     """
     layers: dict[str, Any] = {
         n: m for n, m in model.named_modules() if isinstance(m, QuantizedModule)

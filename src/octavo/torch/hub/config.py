@@ -102,7 +102,10 @@ class OctavoConfig(QuantizationConfigMixin):
 
     @classmethod
     def from_dict(cls, config_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `transformers` reads config.json. Raises ModelError, which names the field."""
+        """Read the config as `transformers` reads config.json.
+
+        Raises ModelError, which names the field.
+        """
         try:
             return super().from_dict(config_dict, *args, **kwargs)
         except ModelError:

@@ -79,7 +79,7 @@ class Check:
         self._cosine_error = max(self._cosine_error, cosine_error(wanted, found))
 
     def verification(self) -> Verification:
-        """For the report."""
+        """Return what the check found, for the report."""
         return Verification(
             "passed",
             "made up",

@@ -88,7 +88,7 @@ def flat(cache: Any) -> list[Tensor]:
 
 
 def key_value_shapes(model: Any) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """(heads, width) of the keys and of the values of each layer, as a call makes them."""
+    """Return (heads, width) of the keys and of the values of each layer, as a call makes them."""
     ids = torch.full((1, 1), min(5, model.config.get_text_config().vocab_size - 1))
     with torch.no_grad():
         cache = model(input_ids=ids, use_cache=True).past_key_values

@@ -56,8 +56,11 @@ class SampleCheck:
         self._of = len(samples)
 
     def compare(self, model: Any, max_error: float, progress: Progress) -> Verification:
-        """Of the quantized model. Raises VerificationError where it is too far from the float
-        one, or gives numbers that are not finite."""
+        """Compare the quantized model with the float one.
+
+        Raises VerificationError where the quantized model is too far from the float one, or gives
+        numbers that are not finite.
+        """
         tallies: dict[str, Tally] = {}
         left_out = 0
         for i, (sample, expected) in enumerate(self._expected):

@@ -37,7 +37,7 @@ class GgufCheckpoint(Checkpoint):
 
     @cached_property
     def tensors(self) -> tuple[StoredTensor, ...]:
-        """What the file holds, by its names for them."""
+        """Return what the file holds, by the names that the file has for its tensors."""
         return tuple(
             StoredTensor(t.name, t.shape, t.kind.name, t.bytes, self.file.path.name)
             for t in self.file.tensors

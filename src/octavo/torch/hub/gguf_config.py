@@ -180,7 +180,7 @@ class _Fields:
             ) from error
 
     def _turned(self, parameters: dict[str, Any]) -> None:
-        """How many inputs of a head are turned."""
+        """Set how many inputs of a head are turned, or check that the config says as many."""
         head = getattr(self.config, "head_dim", None)
         head = head or self.config.hidden_size // self.config.num_attention_heads
         count = self._of("rope.dimension_count", head)

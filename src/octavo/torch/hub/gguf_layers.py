@@ -273,7 +273,7 @@ class GgufLayers:
 
 
 def left_by_user(decision: Decision) -> bool:
-    """Whether a rule by name leaves the layer float."""
+    """Tell whether a rule by name leaves the layer float."""
     return decision.scheme == FLOAT and not decision.left_by_preset
 
 

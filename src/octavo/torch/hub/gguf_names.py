@@ -69,7 +69,7 @@ class GgufNames:
         self._place = _newer(model, file) or _older(model, file)
 
     def place(self, tensor: GgufTensor) -> Place | None:
-        """Where the tensor belongs; None where the model has nothing of the kind."""
+        """Return where the tensor belongs; None where the model has nothing of the kind."""
         return self._place(tensor.name)
 
 
@@ -77,7 +77,10 @@ _Find = Callable[[str], "Place | None"]
 
 
 def _newer(model: Any, file: GgufFile) -> _Find | None:
-    """By the tables of transformers' reader of 5.2x, for the architectures that it has."""
+    """Return what finds places by the tables of transformers' reader of 5.2x.
+
+    Returns None where there is no such reader, or it has not the architecture.
+    """
     try:
         from transformers.core_model_loading import WeightConverter, rename_source_key
         from transformers.integrations.gguf.utils import (
@@ -113,7 +116,7 @@ def _newer(model: Any, file: GgufFile) -> _Find | None:
 
 
 def _older(model: Any, file: GgufFile) -> _Find:
-    """By gguf's names and the processors of transformers' first reader."""
+    """Return what finds places by gguf's names and the processors of transformers' first reader."""
     from transformers.modeling_gguf_pytorch_utils import (
         TENSOR_PROCESSORS,
         TensorProcessor,

@@ -41,16 +41,16 @@ class GgufQuantizer(OctavoQuantizer):
         complete(self._config, self._file)
 
     def update_dtype(self, dtype: torch.dtype | None) -> torch.dtype:
-        """Of floats: float32, if nobody says."""
+        """Set and return the dtype of floats: float32, if nobody says."""
         self._dtype = torch.float32 if dtype is None else dtype
         return self._dtype
 
     def update_weight_conversions(self, weight_conversions: Any, model: Any) -> list[Any]:
-        """None: tensors come under the model's names, and in its shapes."""
+        """Return no conversions: tensors come under the model's names, and in its shapes."""
         return []
 
     def get_new_dtype(self, converter: Any, param: Any, dtype: Any) -> None:
-        """None: tensors come in their dtypes."""
+        """Return None: tensors come in their dtypes."""
         return
 
     def _process_model_before_weight_loading(

@@ -46,7 +46,10 @@ class GptqConfig:
     notes: tuple[str, ...] = ()
 
     def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
-        """How the module is stored; None where it is float. `files` name the folder's tensors."""
+        """Return how the module is stored; None where it is float.
+
+        `files` name the folder's tensors.
+        """
         if f"{name}.qweight" not in files:
             return None
         if isinstance(self.linear, AwqLinear):

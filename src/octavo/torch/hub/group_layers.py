@@ -17,7 +17,7 @@ from octavo.torch.memory import tensor_of
 
 
 def holds_groups(module: nn.Module) -> bool:
-    """Whether `module` has a form with weights in groups here."""
+    """Tell whether `module` has a form with weights in groups here."""
     return type(module) in (nn.Linear, nn.Embedding) or table_factor(module) is not None
 
 
@@ -60,8 +60,11 @@ def empty_layer(module: Any, weight_format: WeightFormat, dtype: torch.dtype) ->
 
 
 def scheme_of(weight_format: WeightFormat, *, group: int | None = None) -> Scheme:
-    """How a layer is held, in the words of recipes: inputs with a scale for each `group`, or for
-    each row where it is 0; a table has none, None."""
+    """Return how a layer is held, in the words of recipes.
+
+    Inputs have a scale for each `group`, or for each row where `group` is 0; the inputs of a table
+    have none, and `group` is None.
+    """
     weight = WeightScheme(
         QType.INT4 if weight_format.bits == 4 else QType.INT8,
         Granularity.BLOCK,

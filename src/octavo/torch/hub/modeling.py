@@ -13,7 +13,10 @@ from octavo.torch.hub.folders import check_files
 
 
 def _of_whole_files(find: Any) -> Any:
-    """`find`, which may open the first of a checkpoint's files: damage is said in our words."""
+    """Wrap `find`, which may open the first of a checkpoint's files, in a check of all of them.
+
+    Damage is thus said in Octavo's words.
+    """
 
     @functools.wraps(find)
     def find_dtype(dtype: Any, checkpoint_files: Any, *args: Any, **kwargs: Any) -> Any:

@@ -34,14 +34,14 @@ class Config(Protocol):
 
     @property
     def method(self) -> str:
-        """Who wrote it."""
+        """Say who wrote the folder."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a report says of it."""
+        """Return what a report says of the folder."""
 
     def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
-        """How the module of this name and type is stored; None where it is float.
+        """Return how the module of this name and type is stored; None where it is float.
 
         `files` name the tensors that there are.
         """

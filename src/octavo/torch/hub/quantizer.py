@@ -98,7 +98,7 @@ class OctavoQuantizer(HfQuantizer):
             )
 
     def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:
-        """Whether the tensor belongs to a layer that is quantized when it is there."""
+        """Tell whether the tensor belongs to a layer that is quantized when it is there."""
         return self._streamed is not None and self._streamed.takes(param_name)
 
     def get_quantize_ops(self) -> ConversionOps:
@@ -174,7 +174,7 @@ class OctavoQuantizer(HfQuantizer):
         )
 
     def is_serializable(self, **kwargs: Any) -> bool:
-        """Whether `save_pretrained` may write the model."""
+        """Tell whether `save_pretrained` may write the model."""
         return True
 
     @property
@@ -187,17 +187,17 @@ class OctavoQuantizer(HfQuantizer):
 
     @property
     def is_qat_trainable(self) -> bool:
-        """As `is_trainable`."""
+        """Answer yes, as `is_trainable` does."""
         return True
 
     @property
     def is_compileable(self) -> bool:
-        """Whether `generate` may compile the model."""
+        """Tell whether `generate` may compile the model."""
         return True
 
 
 def _of_old(files: Sequence[str]) -> GptqConfig | None:
-    """How a folder of older tools holds its integers, which config.json does not say."""
+    """Read how a folder of older tools holds its integers, which config.json does not say."""
     ours = [Path(file) for file in files if file.endswith(".safetensors")]
     names = {tensor.name for file in ours for tensor in file_tensors(file)}
     return GptqConfig.of_old(ours[0].parent, names) if ours else None

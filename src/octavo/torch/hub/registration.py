@@ -37,7 +37,7 @@ class _Watcher(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None for every other module."""
+        """Find a module that is waited for, and import ours after it; None for every other."""
         if fullname not in self._waiting:
             return None
         ours = self._waiting.pop(fullname)  # what is asked next is the other finders

@@ -77,7 +77,7 @@ def _save_whole(save: Any, model: Any, folder: Path, options: dict[str, Any]) ->
 
 
 def _whole(save: Any) -> Any:
-    """`save_pretrained` that does this for models of Octavo's, and is `save` for others."""
+    """Return a `save_pretrained` that saves models of Octavo's whole, and is `save` for others."""
     signature = inspect.signature(save)
 
     @functools.wraps(save)

@@ -44,7 +44,7 @@ def rename_for_release_5(folder: Path, longest: int | None) -> None:
 
 
 def _pooling(config: dict[str, Any]) -> dict[str, Any]:
-    """`{"embedding_dimension": 384, "pooling_mode": "mean"}` in the words of release 5."""
+    """Return `{"embedding_dimension": 384, "pooling_mode": "mean"}` in the words of release 5."""
     if "embedding_dimension" not in config:
         return config
     chosen = config.pop("pooling_mode")

@@ -40,7 +40,7 @@ class StoredLinear(ABC):
 
     @staticmethod
     def scheme(made: QuantizedLinear) -> Scheme:
-        """How the layer is held, in the words of recipes."""
+        """Return how the layer is held, in the words of recipes."""
         if made._format.group:
             return scheme_of(made._format, group=made.group)
         return Scheme(WeightScheme(symmetric=made._buffers["zero_point"] is None))
@@ -54,7 +54,10 @@ class Int8Linear(StoredLinear):
     per_channel: bool
 
     def tensors(self, n: int, k: int) -> Shapes:
-        """`weight` int8 [n, k], `weight_scale` [n, 1] or [1], and zero points likewise."""
+        """Return shapes and dtypes of `weight` int8 [n, k] and `weight_scale` [n, 1] or [1].
+
+        Zero points are int8, of the shape of the scale.
+        """
         shape = (n, 1) if self.per_channel else (1,)
         found: Shapes = {"weight": ((n, k), torch.int8), "weight_scale": (shape, torch.float32)}
         if not self.symmetric:
@@ -76,7 +79,7 @@ class Int8Linear(StoredLinear):
 
 
 def _each(values: Any, n: int, dtype: torch.dtype) -> Tensor:
-    """[n] of one value a channel, or of one for all."""
+    """Return [n] of one value a channel, or of one value for all."""
     made: Tensor = values.detach().to(dtype).reshape(-1).expand(n).contiguous()
     return made.clone()
 
@@ -135,7 +138,10 @@ class CompressedLinear(PackedLinear):
     per_tensor: bool = False
 
     def tensors(self, n: int, k: int) -> Shapes:
-        """`weight_packed`, `weight_scale`, `weight_shape`; zero points are packed along outputs."""
+        """Return shapes and dtypes of `weight_packed`, `weight_scale` and `weight_shape`.
+
+        Zero points are packed along outputs.
+        """
         per_word, groups = 32 // self.bits, self._count(k)
         shape = (1,) if self.per_tensor else (n, groups)
         found: Shapes = {
@@ -152,7 +158,7 @@ class CompressedLinear(PackedLinear):
         return found
 
     def groups(self, stored: Tensors, n: int, k: int) -> GroupedWeight:
-        """As `StoredLinear.layer` takes them."""
+        """Return the groups that `StoredLinear.layer` takes."""
         self._check_order(stored.get("weight_g_idx"), k)
         scale, zero = stored["weight_scale"], stored.get("weight_zero_point")
         if self.per_tensor:
@@ -172,7 +178,10 @@ class GptqLinear(PackedLinear):
     symmetric: bool = False
 
     def tensors(self, n: int, k: int) -> Shapes:
-        """`qweight` has inputs along its words, `qzeros` outputs."""
+        """Return shapes and dtypes of the tensors of a weight [n, k].
+
+        `qweight` has inputs along its words, `qzeros` outputs.
+        """
         per_word, groups = 32 // self.bits, self._count(k)
         found: Shapes = {
             "qweight": ((k // per_word, n), torch.int32),
@@ -184,7 +193,7 @@ class GptqLinear(PackedLinear):
         return found
 
     def groups(self, stored: Tensors, n: int, k: int) -> GroupedWeight:
-        """As `StoredLinear.layer` takes them."""
+        """Return the groups that `StoredLinear.layer` takes."""
         self._check_order(stored.get("g_idx"), k)
         parts = stored["qweight"], stored["qzeros"], stored["scales"]
         return from_gptq(
@@ -203,7 +212,10 @@ class AwqLinear(PackedLinear):
     has_zeros: bool = True
 
     def tensors(self, n: int, k: int) -> Shapes:
-        """Both `qweight` and `qzeros` have outputs along their words."""
+        """Return shapes and dtypes of the tensors of a weight [n, k].
+
+        Both `qweight` and `qzeros` have outputs along their words.
+        """
         groups = self._count(k)
         found: Shapes = {
             "qweight": ((k, n // 8), torch.int32),
@@ -214,7 +226,7 @@ class AwqLinear(PackedLinear):
         return found
 
     def groups(self, stored: Tensors, n: int, k: int) -> GroupedWeight:
-        """As `StoredLinear.layer` takes them."""
+        """Return the groups that `StoredLinear.layer` takes."""
         parts = stored["qweight"], stored.get("qzeros"), stored["scales"]
         return from_awq(*parts, group=self.group)
 
@@ -232,7 +244,7 @@ class Waiting(nn.Module):
 
     @property
     def nbytes(self) -> int:
-        """Of the stored tensors."""
+        """Return the bytes of the stored tensors."""
         return sum(tensor.nbytes for tensor in self._buffers.values() if tensor is not None)
 
     def layer(self) -> QuantizedLinear:

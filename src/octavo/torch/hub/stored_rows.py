@@ -17,7 +17,7 @@ _PIECES = 8
 def stored_rows(
     files: Collection[str], names: Collection[str]
 ) -> Iterator[tuple[str, Tensor, int]]:
-    """For each float matrix of one of these names: it, rows from all over it, and its elements.
+    """Yield for each float matrix of `names` its name, rows from all over it, its element count.
 
     Other files than safetensors have none.
     """

@@ -76,7 +76,7 @@ class StreamedQuantization:
         self.missing: set[str] = set()
 
     def takes(self, name: str) -> bool:
-        """Whether the tensor `name` belongs to a layer that is quantized on arrival."""
+        """Tell whether the tensor `name` belongs to a layer that is quantized on arrival."""
         return name in self._home
 
     def take(self, name: str, tensor: Tensor) -> bool:
@@ -153,9 +153,10 @@ class StreamedQuantization:
 def _mixed_by_files(
     recipe: Recipe, parts: Collection[ModuleLayer], files: Collection[str]
 ) -> Recipe:
-    """`recipe`, whose mix knows what weights tell of losses, of those that the files have by name.
+    """Return `recipe` with a mix that knows what weights tell of losses.
 
-    They are [outputs, inputs] there; some rows of each are read.
+    The weights are those that the files have by name. They are [outputs, inputs] there; some
+    rows of each are read.
     """
     assert recipe.mix is not None
     names = {f"{part.module}.weight": part.layer.name for part in parts if mixes(part.layer)}
@@ -176,7 +177,10 @@ def _mark_initialized(*held: Any) -> None:
 def _own_tensors(
     modules: Mapping[str, nn.Module], planned: Collection[str], tied: Mapping[str, str]
 ) -> dict[str, set[str]]:
-    """By planned module, the keys of its tensors, where all are its own and it is one module."""
+    """Return, by planned module, the keys of its tensors, where all are its own.
+
+    A module is left out where it holds others, lies right in a planned one, or shares a tensor.
+    """
     shared = {*tied, *tied.values()}
     names = {*planned}
     found = {}
@@ -207,7 +211,7 @@ def _tied(model: nn.Module, tied: Mapping[str, str]) -> Iterator[None]:
 
 
 def _linear_alone(recipe: Recipe, parts: Collection[ModuleLayer], model: Any) -> Recipe:
-    """`recipe`, under which whatever compressed-tensors has no form for, or vLLM none, is float."""
+    """Return `recipe`, with layers float that compressed-tensors or vLLM has no form for."""
     head = model.get_output_embeddings()
     rules = []
     for part in parts:
@@ -239,7 +243,7 @@ def _refuse_choices(recipe: Recipe, converter: Converter) -> None:
 
 
 def skipping(recipe: Recipe, parts: Collection[ModuleLayer], skip: Collection[str]) -> Recipe:
-    """`recipe`, under which the layers that `skip` names stay float. Raises OptionError."""
+    """Return `recipe`, under which the layers that `skip` names stay float. Raises OptionError."""
     rules = []
     for pattern in skip:
         names = [part.layer.name for part in parts if _matches(pattern, part)]

@@ -93,12 +93,15 @@ class QuantizedMultiheadAttention(QuantizedModule):
 
     @property
     def projections(self) -> list[dict[str, Any]]:
-        """What `config()` of q_proj, k_proj and v_proj says beyond sizes, and their storage."""
+        """Return what `config()` says of q_proj, k_proj and v_proj beyond their sizes.
+
+        That includes their storage.
+        """
         return [_described(getattr(self, name)) for name in self.INNER]
 
     @classmethod
     def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
-        """`out_proj` is taken over as it is."""
+        """Return the quantized layer, which takes over `out_proj` as it is."""
         with torch.device("meta"):
             made = cls(
                 module.embed_dim,
@@ -166,7 +169,7 @@ class QuantizedMultiheadAttention(QuantizedModule):
         return self.out_proj(self._joined(found, batched)), weights
 
     def _batched(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
-        """Whether there is a batch axis; raises where shapes do not fit each other."""
+        """Tell whether there is a batch axis; raises where shapes do not fit each other."""
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.is_nested:
                 raise TypeError(
@@ -207,14 +210,14 @@ class QuantizedMultiheadAttention(QuantizedModule):
         return [layer(x) for layer, x in zip(layers, (query, key, value), strict=True)]
 
     def _heads(self, x: Tensor, batched: bool) -> Tensor:
-        """[batch, heads, length, head_dim], a view."""
+        """Return `x` as a view [batch, heads, length, head_dim]."""
         split = x.unflatten(-1, (self.num_heads, self.head_dim))
         if not batched:
             return split.transpose(0, 1).unsqueeze(0)
         return split.transpose(1, 2) if self.batch_first else split.permute(1, 2, 0, 3)
 
     def _joined(self, x: Tensor, batched: bool) -> Tensor:
-        """`_heads` undone."""
+        """Join the heads of `x` [batch, heads, length, head_dim] again, which undoes `_heads`."""
         if not batched:
             return x.squeeze(0).transpose(0, 1).flatten(-2)
         return (x.transpose(1, 2) if self.batch_first else x.permute(2, 0, 1, 3)).flatten(-2)
@@ -281,7 +284,7 @@ def _described(layer: QuantizedModule) -> dict[str, Any]:
 
 
 def run_with_one_input(layers: Sequence[QuantizedModule], x: Tensor) -> list[Tensor]:
-    """`[layer(x) for layer in layers]`, the same bits, for x [..., in_features].
+    """Return `[layer(x) for layer in layers]`, the same bits, for x [..., in_features].
 
     `layers` take inputs of one size, of the same groups. Other layers, and an `x` that
     kernels may not read directly, get one call each.

@@ -14,11 +14,11 @@ def merged_mask(
     dtype: torch.dtype,
     appended: int,
 ) -> Tensor | None:
-    """Both masks as one, of `dtype`, that broadcasts to the scores [batch, heads, L, S + appended].
+    """Merge both masks into one of `dtype` that broadcasts to the scores; None without a mask.
 
-    `sizes` are (batch, heads, L, S). `attn_mask` is [L, S] or [batch * heads, L, S],
-    `key_padding_mask` [batch, S]; True of a bool mask is minus infinity, a float mask is added as
-    it is. The `appended` keys are never masked. None where there is no mask.
+    The scores are [batch, heads, L, S + appended], `sizes` are (batch, heads, L, S). `attn_mask` is
+    [L, S] or [batch * heads, L, S], `key_padding_mask` [batch, S]; True of a bool mask is minus
+    infinity, a float mask is added as it is. The `appended` keys are never masked.
     """
     batch, heads, length, keys = sizes
     found = None

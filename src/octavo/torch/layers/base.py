@@ -24,7 +24,7 @@ from octavo.torch.weight_choice import DEFAULT, HALVES, rounded
 _CALL = nn.Module.__call__
 
 def dtype_of(module: nn.Module) -> torch.dtype:
-    """Of the float weights of `module`; float32 where it has none."""
+    """Return the dtype of the float weights of `module`; float32 where it has none."""
     weights = (*module.parameters(), *module.buffers())
     return next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
 
@@ -147,12 +147,15 @@ class QuantizedModule(nn.Module):
 
     @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:
-        """Why `module` cannot be held as `choice` says and stays float; "" where it can."""
+        """Return why `module` cannot be held as `choice` says and stays float; "" where it can."""
         return ""
 
     @staticmethod
     def _refuses_but_int8(choice: Any, halves: str, weights: str) -> str:
-        """Why a layer of symmetric int8 weights alone cannot be held so; "" where it can."""
+        """Return why a layer cannot be held as `choice` says; "" where it can.
+
+        The layer is of a kind that has symmetric int8 weights alone.
+        """
         if choice.storage in HALVES:
             return f"Octavo has no {halves.format(choice.storage)} int8"
         if choice.affine:
@@ -168,7 +171,10 @@ class QuantizedModule(nn.Module):
 
     @staticmethod
     def _blank(n: int, dtype: torch.dtype, value: int = 0) -> Tensor:
-        """[n] of `value`. On device meta torch would make zeros in Python."""
+        """Return a tensor [n] of `value`; on device meta it is left unfilled.
+
+        There torch would make zeros in Python.
+        """
         made = torch.empty(n, dtype=dtype)
         return made if made.is_meta else made.fill_(value)
 
@@ -206,7 +212,7 @@ class QuantizedModule(nn.Module):
 
     # docs/notes/torch.md: "A write is seen or raises"
     def _reads(self, name: str) -> Read:
-        """How kernels use the buffer."""
+        """Return how kernels use the buffer `name`."""
         return Read.SUMMED if name.startswith(("packed", "blocks")) else Read.COPIED
 
     def _bind(self, *how: Any) -> Any:

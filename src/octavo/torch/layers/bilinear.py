@@ -138,7 +138,7 @@ class QuantizedBilinear(QuantizedModule):
         return y if self.bias is None else y + self.bias
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, None, int, int, int]:
-        """Of the linear layer over x1."""
+        """Return the arguments of the linear layer over x1."""
         n = self.out_features * self.in2_features
         return self.packed, self.scale, self.zero_point, None, n, self.in1_features, self.group
 
@@ -175,5 +175,5 @@ class QuantizedBilinear(QuantizedModule):
 
 
 def _as_rows(weight: Tensor) -> Tensor:
-    """[out * in2, in1] of a float weight [out, in1, in2]."""
+    """Return a float weight [out, in1, in2] as rows [out * in2, in1]."""
     return weight.transpose(1, 2).flatten(0, 1)

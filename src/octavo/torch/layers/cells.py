@@ -59,7 +59,7 @@ class QuantizedCell(RecurrentBuffers):
         storage: str = "int8",
         **options: Any,
     ) -> None:
-        """`options` are those that only one of the cells has."""
+        """Make a cell without weights; `options` are those that only one of the cells has."""
         super().__init__()
         self.input_size, self.hidden_size = input_size, hidden_size
         self.bias, self.storage = bias, storage
@@ -84,7 +84,7 @@ class QuantizedCell(RecurrentBuffers):
         return caller(self._stack.network(self._tensors()))
 
     def _run(self, x: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, Any]:
-        """(h', c'); c' is None but for an LSTM."""
+        """Return (h', c') after a step; c' is None but for an LSTM."""
         if is_autocasting():
             x, h, c = autocasted_step(x, h, c, self.AUTOCAST)
         if ops.direct(x) and (h is None or plain(h)) and (c is None or plain(c)):
@@ -111,7 +111,10 @@ def check_step(x: Tensor, h: Tensor | None, c: Tensor | None, names: tuple[str, 
 
 
 def caller(net: Recurrent) -> Call:
-    """From a step in tensors to a kernel over addresses: (h', c'), c' is None but for an LSTM."""
+    """Build the function that hands a step in tensors to a kernel over addresses.
+
+    The function returns (h', c'); c' is None but for an LSTM.
+    """
     run, threads = net.run, torch.get_num_threads
     inputs, hidden, lstm = net.input_size, net.hidden_size, net.kind is Kind.LSTM
     names = STATES[lstm]
@@ -175,7 +178,7 @@ class QuantizedLSTMCell(QuantizedCell):
     _KIND = Kind.LSTM
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Tensor]:  # noqa: A002
-        """(h', c') after `input` [B, input_size], or [input_size].
+        """Return (h', c') after `input` [B, input_size], or [input_size].
 
         `hx` is (h, c), zeros where None, in the input's dtype. Raises TypeError or ValueError,
         which name the argument.

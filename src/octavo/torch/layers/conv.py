@@ -219,7 +219,7 @@ def kernel(
 
 
 def caller(layer: Any, axes: int) -> Call:
-    """From images in tensors to a kernel over addresses."""
+    """Build the function that hands images in tensors to a kernel over addresses."""
     codes, threads, run = ops.CODES, torch.get_num_threads, layer.run
     channels = layer.in_channels
 
@@ -242,7 +242,7 @@ def caller(layer: Any, axes: int) -> Call:
 
 
 def _in_format_of(x: Tensor, out: Tensor) -> Tensor:
-    """`out` in memory format channels_last where x is, as torch's convolutions keep it."""
+    """Return `out` in memory format channels_last where x is, as torch's convolutions keep it."""
     last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
     if not last or x.is_contiguous():
         return out

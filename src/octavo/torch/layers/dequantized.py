@@ -54,7 +54,7 @@ class Dequantized(Tensor):
         return made
 
     def _view(self, values: Any, read: _Values) -> Any:
-        """`values`, which share the memory of `read`: written, they change this weight."""
+        """Return `values` as views of the memory of `read`: written, they change this weight."""
         if isinstance(values, (list, tuple)):
             return type(values)(self._view(v, read) for v in values)
         if not isinstance(values, Tensor):
@@ -170,7 +170,7 @@ class _Values:
                 self.values.copy_(self._whole._make())
 
     def now(self, part: Tensor) -> Tensor:
-        """`part` of the values, as they are after the last write to a weight."""
+        """Return `part` of the values, as they are after the last write to a weight."""
         if self._loads != ops.loads():
             self.refresh()
         return part

@@ -41,7 +41,7 @@ class QuantizedEmbeddingBag(QuantizedTable):
     def __init__(
         self, *table: Any, mode: str = "mean", include_last_offset: bool = False, **options: Any
     ) -> None:
-        """`table` and `options` are those of every QuantizedTable."""
+        """Make a layer without weights; `table` and `options` are those of every QuantizedTable."""
         super().__init__(*table, **options)
         if mode not in MODES:
             raise OptionError(f"mode: unknown {mode!r}.{did_you_mean(mode, MODES)}")
@@ -110,7 +110,10 @@ def _check(
 
 
 def _check_starts(starts: Tensor, count: int) -> None:
-    """As the core does: torch's own function takes some, and reads beyond its memory."""
+    """Raise ValueError for offsets that do not fit, as the core does.
+
+    Torch's own function takes some of those, and reads beyond its memory.
+    """
     before = torch.cat([starts.new_zeros(1), starts[:-1]])
     bad = (starts < before) | (starts > count) | (starts != 0) & (torch.arange(len(starts)) == 0)
     for place in torch.nonzero(bad)[:1, 0].tolist():
@@ -153,7 +156,10 @@ def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Ca
 
 
 def caller(table: Kernel) -> Call:
-    """From tensors to a table over addresses; arguments as those of the operator."""
+    """Build the function that hands tensors to a table over addresses.
+
+    The function's arguments are those of the operator.
+    """
     dim, run = table.dim, table.run_bag
     threads = torch.get_num_threads
 

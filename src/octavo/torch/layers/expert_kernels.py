@@ -79,7 +79,7 @@ def layers(
 
 
 def _counts(chosen: Tensor, experts: int) -> list[int]:
-    """How many rows each expert gets. The number behind the last one stands for none."""
+    """Count the rows that each expert gets. The number behind the last one stands for none."""
     low, high = (int(n) for n in chosen.aminmax()) if chosen.numel() else (0, 0)
     if low < 0 or high > experts:
         raise IndexError(

@@ -177,7 +177,7 @@ class QuantizedExperts(GroupedModule):
         return (*first, *second, *sizes, *gate, *self._groups())
 
     def _groups(self) -> tuple[Any, ...]:
-        """How weights and inputs are grouped, as operators get it, which leave int8 out."""
+        """Return how weights and inputs are grouped, as operators get it; () for int8."""
         return (self.group, self.format) if self._other_format() else ()
 
     def _kernel(self) -> Call:
@@ -244,7 +244,7 @@ class QuantizedExperts(GroupedModule):
 def _packed(
     module: Any, part: str, choice: WeightChoice, quantizer: Quantizer, name: str
 ) -> Buffers:
-    """`packed` and `scale` of all experts, made one after the other."""
+    """Return `packed` and `scale` of all experts, made one after the other."""
     weight = getattr(module, weight_name(module, part))
 
     def make() -> Buffers:

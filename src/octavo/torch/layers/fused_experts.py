@@ -29,7 +29,7 @@ class FusedExperts(nn.Module):
 
 
 def is_fused_experts(module: nn.Module) -> bool:
-    """Whether it is a module of experts as `FusedExperts` describes."""
+    """Tell whether it is a module of experts as `FusedExperts` describes."""
     marks = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
     if not all(name in module.__dict__ for name in marks):
         return False
@@ -67,7 +67,10 @@ def _deinterleaved(rows: Tensor) -> Tensor:
 
 
 def difference(module: Any, gate: Gate) -> str:
-    """Why the module is not what `QuantizedExperts` computes, tried on two rows; "" where it is."""
+    """Return why `module` is not what `QuantizedExperts` computes; "" where it is.
+
+    Both are tried on two rows.
+    """
     experts = [0, len(module.down_proj) - 1]
     weight = module.down_proj
     inputs = matrix(module, "up", 0).shape[1]
@@ -124,7 +127,10 @@ class Gate:
                 raise ValueError(f"{name}: unknown {value!r}; there are {', '.join(there)}")
 
     def __call__(self, first: Tensor) -> Tensor:
-        """[..., n] of the first product's outputs [..., 2 n], gates first (ungated: [..., n])."""
+        """Apply the gate to the outputs of the first product, and return [..., n].
+
+        The outputs are [..., 2 n], gates first (ungated: [..., n]).
+        """
         return FORMS[self.form](self, first)
 
 

@@ -18,7 +18,7 @@ is_autocasting = torch._C._is_any_autocast_enabled  # a third of what asking for
 
 # docs/notes/torch.md: "Quantized layers keep to the dtype that autocast promises"
 def autocasted(x: Any) -> Any:
-    """`x` in the dtype of torch.autocast("cpu"), where that is on and would cast it.
+    """Return `x` in the dtype of torch.autocast("cpu"), where that is on and would cast it.
 
     Quantized layers return the dtype that they get. As autocast itself, this leaves float64, and
     what is no float tensor on the CPU.
@@ -45,7 +45,7 @@ def autocasted_step(x: Any, h: Any, c: Any, casts: bool) -> tuple[Any, Any, Any]
 
 
 def is_proxy(x: object) -> bool:
-    """Whether torch.fx traces symbolically what happens to `x`."""
+    """Tell whether torch.fx traces symbolically what happens to `x`."""
     return isinstance(x, Proxy)
 
 

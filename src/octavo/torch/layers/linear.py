@@ -104,7 +104,10 @@ class QuantizedLinear(LinearModule, GroupedModule):
         )
 
     def activated(self, x: Tensor, activation: str) -> Tensor:
-        """`activation(self(x))` in one pass; a name of `octavo.core.kernels.Activation`."""
+        """Return `activation(self(x))`, computed in one pass.
+
+        `activation` is a name of `octavo.core.kernels.Activation`.
+        """
         try:
             return self._run(x, activation)
         except Exception as error:  # noqa: BLE001 - raised again

@@ -99,7 +99,7 @@ def check_savers(state: Any) -> None:
 
 
 def _writes_quantized(model: Any) -> bool:
-    """Whether the model was loaded with Octavo's own quantizer, which can read what it writes."""
+    """Tell whether Octavo's own quantizer, which can read what it writes, loaded the model."""
     return getattr(getattr(model, "hf_quantizer", None), "saves_quantized", False) is True
 
 

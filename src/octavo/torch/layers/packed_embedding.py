@@ -54,7 +54,7 @@ class QuantizedPackedEmbedding(TableModule):
 
     @classmethod
     def of(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
-        """From a float nn.Embedding."""
+        """Build the quantized layer of a float nn.Embedding."""
         weight = module.weight
         held = quantizer.packed(choice, weight, name, QuantizedLinear._as_rows)
         with torch.device("meta"):
@@ -107,7 +107,7 @@ class QuantizedPackedEmbedding(TableModule):
         return self.packed, self.scale, self.zero_point, *sizes, self.format
 
     def integers(self) -> Tensor:
-        """[num_embeddings, embedding_dim] as QuantizedLinear's."""
+        """Return integers [num_embeddings, embedding_dim]: int8, or in groups uint8 from 0 on."""
         packed, sizes = array(self.packed), (self.num_embeddings, self.embedding_dim)
         if self._format.group:
             found = GroupedWeight.unpack(packed, *sizes, array(self.scale), self._format)

@@ -72,7 +72,7 @@ class QuantizedRecurrent(RecurrentBuffers):
         storage: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        """`options` are those that only one of the layers has."""
+        """Make layers without weights; `options` are those that only one of the classes has."""
         super().__init__()
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, dropout
@@ -140,7 +140,10 @@ class QuantizedRecurrent(RecurrentBuffers):
     def _packed(
         self, packed: PackedSequence, h0: Tensor | None, c0: Tensor | None
     ) -> tuple[PackedSequence, Tensor, Any]:
-        """How sequences are packed is in numbers, which torch.compile has not."""
+        """Run the layers over packed sequences, outside torch.compile.
+
+        How sequences are packed is in numbers, which torch.compile has not.
+        """
         data, sizes, order, back = packed
         steps, batch, lengths = len(sizes), int(sizes[0]), None
         for name, state in zip(self._state_names, (h0, c0), strict=True):
@@ -215,7 +218,7 @@ class QuantizedRecurrent(RecurrentBuffers):
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        """For each direction of each layer its weights and biases, as nn.LSTM has them."""
+        """Return the weights and biases of each direction of each layer, as nn.LSTM has them."""
         return [[getattr(self, n + d.suffix) for n in float_names(d)] for d in self._directions]
 
 
@@ -242,7 +245,7 @@ class QuantizedLSTM(QuantizedRecurrent):
     _KIND = Kind.LSTM
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, tuple[Tensor, Tensor]]:  # noqa: A002
-        """(output, (h, c)) of `input` [T, B, input_size], or whatever else nn.LSTM takes.
+        """Return (output, (h, c)) of `input` [T, B, input_size], or whatever else nn.LSTM takes.
 
         `hx` is (h0, c0), in the input's dtype. Raises TypeError or ValueError, which name the
         argument.
@@ -258,7 +261,7 @@ class _WithoutCells(QuantizedRecurrent):
     """Layers whose state is h alone."""
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:  # noqa: A002
-        """(output, h) of `input` [T, B, input_size], or whatever else torch's layer takes.
+        """Return (output, h) of `input` [T, B, input_size], or whatever else torch's layer takes.
 
         `hx` is the initial state, in the input's dtype. Raises TypeError or ValueError, which name
         the argument.

@@ -76,9 +76,10 @@ class RecurrentBuffers(QuantizedModule):
         return {name: getattr(self, name + one.suffix) for name in one.names()}
 
     def integers(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """(q int8 [gates * hidden, inputs], scale float32 [gates * hidden]) of the int8 weights.
+        """Return (q, scale) of the int8 weights, by PyTorch's names and with its order of gates.
 
-        By PyTorch's names and with its order of gates; layers that are not int8 are left out.
+        q is int8 [gates * hidden, inputs], scale float32 [gates * hidden]. Layers that are not int8
+        are left out.
         """
         return {
             f"weight_{part}{one.suffix}": one.integers(self._held(one), part)
@@ -168,14 +169,17 @@ def float_names(one: DirectionForm) -> list[str]:
 
 
 def pair(hx: Any) -> tuple[Tensor, Tensor]:
-    """(h0, c0), where `hx` is that."""
+    """Return `hx` as (h0, c0); raise TypeError where it is no such pair."""
     if not isinstance(hx, (tuple, list)) or len(hx) != 2:
         raise TypeError(f"hx: needs a pair of tensors, (h0, c0), not {type(hx).__name__}")
     return hx[0], hx[1]
 
 
 def plain_kind(nonlinearity: str) -> Kind:
-    """Of a layer with one gate. Raises ValueError for what is neither "tanh" nor "relu"."""
+    """Return the kind of a layer with one gate.
+
+    Raises ValueError for a `nonlinearity` that is neither "tanh" nor "relu".
+    """
     kinds = {"tanh": Kind.RNN_TANH, "relu": Kind.RNN_RELU}
     if nonlinearity not in kinds:
         raise ValueError(f"nonlinearity: {nonlinearity!r} must be 'tanh' or 'relu'")

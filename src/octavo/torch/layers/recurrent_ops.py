@@ -24,7 +24,7 @@ STATES = {True: ("hx[0]", "hx[1]"), False: ("hx", "hx")}
 
 
 def plain(state: Tensor | None) -> bool:
-    """Whether a kernel may read `state` by its address, beside an x of which that is so."""
+    """Tell whether a kernel may read `state` by its address, beside an x of which that is so."""
     return state is None or (
         type(state) is Tensor
         and state.is_cpu
@@ -34,7 +34,7 @@ def plain(state: Tensor | None) -> bool:
 
 
 def caller(net: Recurrent) -> Call:
-    """From sequences in tensors to a kernel over addresses.
+    """Build the function that hands sequences in tensors to a kernel over addresses.
 
     x is [T, B, inputs], or [B, T, inputs] with `batch_first`, and y as it; the states are
     [layers * directions, B, ...]. Raises TypeError or ValueError, which name the argument.
@@ -91,7 +91,7 @@ def caller(net: Recurrent) -> Call:
 
 
 def sequence_shape(x: Tensor, inputs: int, batch_first: bool) -> tuple[int, int]:
-    """(T, B) of a sequence; raises ValueError for other shapes and, as PyTorch, for T = 0."""
+    """Return (T, B) of a sequence; raise ValueError for other shapes and, as PyTorch, for T = 0."""
     shape = x.shape
     if len(shape) != 3 or shape[2] != inputs:
         axes = "B, T" if batch_first else "T, B"
@@ -103,7 +103,7 @@ def sequence_shape(x: Tensor, inputs: int, batch_first: bool) -> tuple[int, int]
 
 
 def checked_state(state: Tensor, name: str, shape: Any) -> Tensor:
-    """`state`, contiguous; raises TypeError or ValueError where it is not float32 of `shape`."""
+    """Return `state`, contiguous; raise TypeError or ValueError unless it is float32 of `shape`."""
     if state.dtype is not torch.float32:
         state = of_dtype(state, name, torch.float32)
     if state.shape != shape:
@@ -112,7 +112,10 @@ def checked_state(state: Tensor, name: str, shape: Any) -> Tensor:
 
 
 def checked_lengths(lengths: Tensor, steps: int, batch: int) -> Tensor:
-    """`lengths` int64 [B], contiguous; raises TypeError or ValueError where it is not 0..T each."""
+    """Return `lengths` int64 [B], contiguous.
+
+    Raises TypeError or ValueError where `lengths` is not that, or not 0..T each.
+    """
     if lengths.dtype is not torch.int64 or not lengths.is_cpu:
         raise TypeError(
             f"lengths: needs int64 on the CPU, not {_name(lengths.dtype)} on {lengths.device}"
@@ -141,7 +144,10 @@ def widened(
 
 
 def of_dtype(state: Tensor, name: str, dtype: Any) -> Tensor:
-    """`state`, where it has the input's dtype or autocast is on, which PyTorch too lets differ."""
+    """Return `state` in `dtype`, the input's; raise TypeError where it has another.
+
+    With autocast on, a float `state` is cast: PyTorch too lets the dtypes differ there.
+    """
     if state.dtype is dtype:
         return state
     if torch.is_autocast_enabled("cpu") and state.is_floating_point():

@@ -40,7 +40,7 @@ STORAGE = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 
 
 def storage_of(choice: WeightChoice | None) -> str:
-    """How a layer of that choice is held; None is a layer that stays float."""
+    """Return the storage of a layer of that choice; None is a layer that stays float."""
     if choice is None:
         return "float32"
     return choice.storage if choice.storage in STORAGE else "int8"
@@ -64,18 +64,18 @@ class DirectionForm:
 
     @property
     def reverse(self) -> bool:
-        """Whether it runs from the end to the beginning."""
+        """Tell whether it runs from the end to the beginning."""
         return self.suffix.endswith("_reverse")
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
-        """Of the matrices, in PyTorch's layout."""
+        """Return the shapes of the matrices, in PyTorch's layout."""
         rows = self.kind.gates * self.hidden
         found = {"ih": (rows, self.inputs), "hh": (rows, self.output)}
         return found if self.output == self.hidden else found | {"hr": (self.output, self.hidden)}
 
     def _rows(self, part: str) -> int:
-        """Of the packed matrix."""
+        """Return the number of rows of the packed matrix `part`."""
         units = -(-self.hidden // BLOCK) * BLOCK
         return self.output if part == "hr" else self.kind.gates * units
 
@@ -98,7 +98,7 @@ class DirectionForm:
         return found
 
     def names(self) -> list[str]:
-        """Of the buffers, in their order."""
+        """Return the names of the buffers, in their order."""
         held = ("packed", "scale") if self.storage == "int8" else ("blocks",)
         found = [f"{what}_{part}" for part in self.shapes for what in held]
         return found + (["bias_ih", "bias_hh"] if self.bias else [])
@@ -178,7 +178,7 @@ class DirectionForm:
         return Matrix(FloatWeight(blocks, self._rows(part)), bias)
 
     def integers(self, held: Tensors, part: str) -> tuple[Tensor, Tensor]:
-        """(q int8 [n, inputs], scale float32 [n]) of a matrix of an int8 layer."""
+        """Return (q int8 [n, inputs], scale float32 [n]) of a matrix of an int8 layer."""
         q = unpack(array(held[f"packed_{part}"]), self._rows(part), self.shapes[part][1])
         return self._turned(q, part), held[f"scale_{part}"]
 
@@ -192,7 +192,7 @@ class DirectionForm:
         return self._turned(array(blocks)[: self._rows(part)], part)
 
     def _turned(self, rows: np.ndarray, part: str) -> Tensor:
-        """In PyTorch's order of rows."""
+        """Return the kernels' `rows` in PyTorch's order of rows."""
         gates = self._gates(part)
         return torch.from_numpy(separate(rows, gates, self.hidden) if gates else rows.copy())
 

@@ -40,11 +40,14 @@ class Declaration:
     plural: str
 
     def types(self) -> list[type]:
-        """Of the float layers; one whose library is not loaded is in no model."""
+        """Return the types of the float layers that are loaded.
+
+        A type whose library is not loaded is in no model.
+        """
         return [found for found in map(_loaded, self.replaces) if found is not None]
 
     def covers(self, module: nn.Module) -> bool:
-        """Whether `module` is such a float layer, or one derived from it."""
+        """Tell whether `module` is such a float layer, or one derived from it."""
         if self.recognizes is not None:
             return self.recognizes(module)
         own = own_type(module)
@@ -106,7 +109,7 @@ def quantized(
 
 
 def declarations() -> list[Declaration]:
-    """Of all layers: those in the files beside this one."""
+    """Return the declarations of all layers: those in the files beside this one."""
     _load()
     return list(_declared.values())
 
@@ -117,7 +120,10 @@ def layer_classes() -> dict[str, type[QuantizedModule]]:
 
 
 def covering(module: nn.Module) -> Declaration | None:
-    """Of the layer that stands for the float `module` or what it derives from; None for others."""
+    """Return the declaration of the layer that stands for the float `module`; None for others.
+
+    The layer stands for what `module` is or derives from.
+    """
     return next((d for d in declarations() if d.replaces and d.covers(module)), None)
 
 

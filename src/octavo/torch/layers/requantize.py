@@ -104,7 +104,7 @@ def _norms(rows: Tensor) -> Tensor:
 
 
 def _choices(layer: Any) -> Any:
-    """How the layer is held, as `from_float` takes it."""
+    """Return how the layer is held, as `from_float` takes it."""
     storage: Any = getattr(layer, "storage", None) or getattr(layer, "dtype", "int8")
     if isinstance(storage, list):  # of each layer of an RNN stack
         return [_choice(one) for one in storage]

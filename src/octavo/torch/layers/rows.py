@@ -36,7 +36,7 @@ class LinearModule(QuantizedModule):
 
     @staticmethod
     def _as_rows(weight: Tensor) -> Tensor:
-        """[out, in] of a float weight."""
+        """Return a float weight as rows [out, in]."""
         return weight
 
     @classmethod
@@ -48,7 +48,7 @@ class LinearModule(QuantizedModule):
         quantizer: Quantizer,
         name: str,
     ) -> LinearModule:
-        """From a float weight [out, in] and a bias [out].
+        """Build the quantized layer of a float weight [out, in] and a bias [out].
 
         Raises ValueError for NaN, infinity and values beyond a 16-bit type.
         """
@@ -81,7 +81,7 @@ class LinearModule(QuantizedModule):
 
 
 def caller(run: Callable[..., None], n: int, k: int) -> Call:
-    """From rows in tensors to a kernel over addresses.
+    """Build the function that hands rows in tensors to a kernel over addresses.
 
     Each attribute of a tensor costs a tenth of a microsecond and more once caches are cold: as
     much as a small layer's kernel. So what is common comes first, with few of them.

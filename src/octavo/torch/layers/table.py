@@ -151,7 +151,7 @@ class QuantizedTable(TableModule):
 
 
 def in_kernel(table: Tensor, zero_point: Tensor | None) -> bool:
-    """Whether the core takes the table: it has neither 16-bit floats nor float zero points."""
+    """Tell whether the core takes the table: it has neither 16-bit floats nor float zero points."""
     whole = zero_point is None or not zero_point.is_floating_point()
     return not table.is_floating_point() and whole
 
@@ -162,7 +162,7 @@ def core(table: Tensor, scale: Tensor, zero_point: Tensor | None) -> Kernel:
 
 
 def lookup(table: Any) -> Call:
-    """From indices in tensors to a table of the core, which takes addresses."""
+    """Build the function that hands indices in tensors to a table of the core over addresses."""
     dim, run = table.dim, table.run
     threads = torch.get_num_threads
 

@@ -99,7 +99,7 @@ def dtype_of(qconfig: Any) -> str:
 
 
 def is_affine(qconfig: Any) -> bool:
-    """Whether the weight's integers may have zero points.
+    """Tell whether the weight's integers may have zero points.
 
     Symmetric uint8 counts as none, whose zero is subtracted; but 0..255 given as a range of its own
     has it at 127, so that 128 is left of 255, which int8 lacks.
@@ -179,7 +179,7 @@ def _not_kept(observer: Any, dtype: str, is_dynamic: bool) -> str:
 
 
 def _weight_side(qconfig: Any) -> tuple[Any, str, str]:
-    """(observer, dtype, scheme); the scheme is "" for float16 and bfloat16."""
+    """Return (observer, dtype, scheme); the scheme is "" for float16 and bfloat16."""
     observer = _made(qconfig, "weight")
     kind = type(observer).__name__
     if not hasattr(observer, "dtype"):
@@ -257,7 +257,7 @@ def _bounds(observer: Any, dtype: str) -> tuple[int, int]:
 
 
 def _qparams(observer: Any, w: Any, channels: int, scheme: str) -> tuple[Float32, Float32]:
-    """(scale, zero_point) float32 [channels] each."""
+    """Return (scale, zero_point), float32 [channels] each."""
     if w.numel() == 0:
         return np.ones(channels, np.float32), np.zeros(channels, np.float32)
     with warnings.catch_warnings(), torch.no_grad():

@@ -27,7 +27,9 @@ PLACEHOLDERS = ("int8", "uint8", "float16", "bfloat16", "float32")
 
 
 def bare_name(value: object) -> str:
-    """`torch.qint8`, `torch.int8` or "int8" -> "int8"; `torch.per_tensor_affine` -> its name.
+    """Return the bare name of a dtype or a qscheme.
+
+    `torch.qint8`, `torch.int8` or "int8" -> "int8"; `torch.per_tensor_affine` -> its name.
 
     By name only, so that constants which torch has dropped, or will drop, need not exist.
     """
@@ -134,7 +136,7 @@ class UniformObserver(ObserverBase):
         self.reset_min_max_vals()
 
     def calculate_qparams(self) -> tuple[Any, Any]:
-        """(scale, zero_point): float32 [channels], and int32 or int64 [channels].
+        """Return (scale, zero_point): float32 [channels], and int32 or int64 [channels].
 
         zero_point is float32 for per_channel_affine_float_qparams. ValueError where nothing was
         observed.
@@ -175,7 +177,10 @@ class UniformObserver(ObserverBase):
         return bool(self.min_val.numel()) and not bool((self.min_val > self.max_val).any())
 
     def _qparams(self, lo: Float32, hi: Float32) -> tuple[Float32, npt.NDArray[Any]]:
-        """As torch.ao computes them, which is not as `octavo.core.qparams`: `eps` instead of 1."""
+        """Compute scales and zero points as torch.ao does.
+
+        That is not as `octavo.core.qparams` does: `eps` instead of 1.
+        """
         eps = self.eps.cpu().numpy()
         steps = np.float32(self.quant_max - self.quant_min)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

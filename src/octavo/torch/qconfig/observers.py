@@ -128,7 +128,7 @@ class PerChannelMinMaxObserver(_RunningRangeObserver):
         self._refuse_dynamic(is_dynamic)
 
     def _arranged(self, data: Float32) -> Float32:
-        """[channels, all else]."""
+        """Return the data as [channels, all else]."""
         name = type(self).__name__
         if not -data.ndim <= self.ch_axis < data.ndim:
             raise ValueError(f"{name}: ch_axis {self.ch_axis} is not an axis of shape {data.shape}")
@@ -255,7 +255,7 @@ class PlaceholderObserver(ObserverBase):
         self.custom_op = custom_op_name
 
     def forward(self, x: Any) -> Any:
-        """`x`."""
+        """Return `x`."""
         return x
 
     def calculate_qparams(self) -> tuple[Any, Any]:

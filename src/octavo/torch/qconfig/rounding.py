@@ -25,7 +25,7 @@ def rounded(
     bounds: tuple[int, int],
     dtype: str,
 ) -> tuple[npt.NDArray[Any], float, float]:
-    """(q, signal, noise) of a finite weight of any shape; q in that shape, within `bounds`.
+    """Return (q, signal, noise) of a finite weight of any shape; q in that shape, within `bounds`.
 
     `scale` and `zero_point` are float32 [channels], 1 where `axis` is None; the integers are those
     of torch.quantize_per_tensor and torch.quantize_per_channel, of torch 2.13 on x86. `signal` and
@@ -63,7 +63,7 @@ def _parts(
 
 
 def _steps(w: Float32, scale: Float32, zero: Float32, whole_tensor: bool) -> Float32:
-    """`round_half_even(w * (1 / scale) + zero)`, integers in float32.
+    """Return `round_half_even(w * (1 / scale) + zero)`, integers in float32.
 
     The reciprocal is float32's. For a whole tensor product and sum are one fused multiply-add, by
     channel each is rounded, as torch 2.13 does it on x86, whatever the dtypes.

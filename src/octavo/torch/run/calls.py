@@ -22,7 +22,7 @@ _FLOATS = (np.float16, np.float32, np.float64)
 
 
 def takes(model: nn.Module, name: str) -> bool:
-    """Whether the model's forward has a parameter of this name."""
+    """Tell whether the model's forward has a parameter of this name."""
     return name in inspect.signature(model.forward).parameters
 
 
@@ -117,7 +117,7 @@ class Caller:
 def named_tensors(
     value: Any, name: str = "", *, packed_data_only: bool = False
 ) -> Iterator[tuple[str, Tensor]]:
-    """All tensors in `value`, by where they are: `last_hidden_state`, `1.0`, or "".
+    """Yield all tensors in `value`, by where they are: `last_hidden_state`, `1.0`, or "".
 
     With `packed_data_only` lengths and orders of a PackedSequence are left out: they are the
     inputs' own.

@@ -115,7 +115,7 @@ def _ending(size: tuple[int, ...], number: int, end: int, dtype: Any) -> Draw:
 
 
 def _lengths(size: tuple[int, ...], longest: int) -> Iterator[Draw]:
-    """All of them whole but the last of several."""
+    """Yield a draw of lengths that are all whole but the last of several."""
 
     def draw(rng: np.random.Generator) -> npt.NDArray[Any]:
         found = np.full(size, longest)

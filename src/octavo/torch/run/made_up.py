@@ -91,7 +91,10 @@ class _Guesses:
         return next(iter(self.feeds(shapes, 1, most=8)), None)
 
     def feeds(self, shapes: Shapes, count: int, most: int = _TRIES) -> list[Feed]:
-        """So many of one plan, after at `most` so many plans; none where it runs on none."""
+        """Return `count` feeds of one plan, after at `most` so many plans.
+
+        The list is empty where the model runs on none of them.
+        """
         plans = _plans(self.model, self.caller, self.example, shapes)
         for plan in itertools.islice(plans, most):
             rng = np.random.default_rng(self.seed)
@@ -151,7 +154,7 @@ def _drawn(plan: Plan, rng: np.random.Generator) -> Feed:
 
 
 def _shows(outputs: Sequence[npt.NDArray[Any]]) -> bool:
-    """Whether there is something to compare: finite numbers, if any are floating-point ones."""
+    """Tell whether there is something to compare: finite numbers, if any are floating-point."""
     floating = [out for out in outputs if out.dtype.kind in "fc"]
     return not floating or any(np.isfinite(out).any() for out in floating)
 

@@ -43,7 +43,7 @@ class Watched(ABC):
 
     @abstractmethod
     def alone(self, args: Args, keywords: Keywords, output: Any) -> list[LayerCall]:
-        """One call of each layer.
+        """Return one call of each layer.
 
         `args` and `keywords` are those of a call of the float module, `output` what it returned.
         """
@@ -197,7 +197,7 @@ def _inputs(stack: Any, index: int) -> int:
 
 
 def _renumbered(name: str, old: int, new: int) -> str:
-    """`weight_ih_l0_reverse` as `weight_ih_l1_reverse`."""
+    """Return `weight_ih_l0_reverse` as `weight_ih_l1_reverse`, or another name likewise."""
     base, _, way = name.rpartition(f"_l{old}")
     return f"{base}_l{new}{way}"
 
@@ -206,12 +206,12 @@ def _renumbered(name: str, old: int, new: int) -> str:
 
 
 def arrays(value: Any) -> list[Array]:
-    """All tensors in `value`, copied."""
+    """Return copies of all tensors in `value`."""
     return list(named_arrays(value).values())
 
 
 def named_arrays(value: Any) -> dict[str, Array]:
-    """All tensors in `value`, copied, by where they are: `output`, `last_hidden_state`, `1.0`."""
+    """Copy all tensors in `value`, by where they are: `output`, `last_hidden_state`, `1.0`."""
     return {
         name or "output": _readable(tensor).clone(memory_format=torch.contiguous_format).numpy()
         for name, tensor in named_tensors(value, packed_data_only=True)
@@ -219,8 +219,10 @@ def named_arrays(value: Any) -> dict[str, Array]:
 
 
 def float_arrays(value: Any) -> dict[str, Array]:
-    """All floating-point tensors in `value` by where they are, not copied where they can be read
-    as they lie."""
+    """Return all floating-point tensors in `value` by where they are.
+
+    Tensors are not copied where they can be read as they lie.
+    """
     return {
         name: _readable(tensor).numpy()
         for name, tensor in named_tensors(value, packed_data_only=True)

@@ -23,7 +23,10 @@ def measured_mix(
     recipe: Recipe,
     inputs: Iterable[Any] | None,
 ) -> tuple[Recipe, list[str]]:
-    """`recipe`, whose mix knows what each layer loses, and a note; of another recipe itself."""
+    """Return `recipe` with a mix that knows what each layer loses, and notes.
+
+    A recipe without a mix, or with one that knows, is returned as it is.
+    """
     mix = recipe.mix
     if mix is None or mix.sensitivities:
         return recipe, []

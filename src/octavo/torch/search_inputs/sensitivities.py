@@ -36,7 +36,7 @@ def sensitivities(
     inputs: Iterable[Any] | None = None,
     seed: int = 0,
 ) -> tuple[dict[str, tuple[float, ...]], list[str]]:
-    """By the names of those `parts` that a mix is for: their losses in each of its ways.
+    """Return, by the names of those `parts` that a mix is for, their losses in each of its ways.
 
     The other list has the names of those on which no output depends for these inputs.
 
@@ -121,7 +121,7 @@ class _Weights:
         return made
 
     def losses(self, count: int) -> dict[str, tuple[float, ...]]:
-        """By layer; of layers that share a weight the first one has all of it."""
+        """Return the losses by layer; of layers that share a weight the first one has all of it."""
         found: dict[str, tuple[float, ...]] = {}
         seen: set[int] = set()
         for name, key in self._of.items():
@@ -140,7 +140,7 @@ class _Weights:
 
 
 def _changes(weight: Tensor) -> Iterator[Tensor]:
-    """For each way of a mix: by short groups, the mean square of what rounding changes."""
+    """Yield, for each way of a mix, by short groups the mean square of what rounding changes."""
     values = float32(weight)
     for held in WAYS:
         rounded = round_groups(values, WeightFormat.grouped(*held)).weight

@@ -47,7 +47,7 @@ def output_errors(
     caller: Caller,
     build: Callable[[Recipe], Built],
 ) -> list[float]:
-    """For each set of layers the error of the worst floating-point output, over all feeds.
+    """Return, for each set of layers, the error of the worst floating-point output, over all feeds.
 
     `build` makes the models that `Variants` cannot. Raises RecipeError for an unknown layer,
     InputDataError where there are no feeds or the float model fails on one.
@@ -72,7 +72,7 @@ def output_errors(
 
 
 def _with_only(recipe: Recipe, known: Sequence[str], some: Collection[str]) -> Recipe:
-    """`recipe`, under which all of the `known` layers but `some` stay float."""
+    """Return `recipe`, under which all of the `known` layers but `some` stay float."""
     floats = (Rule(FLOAT, name=name, reason="not asked for") for name in known if name not in some)
     return recipe.with_rules_first(*floats)
 
@@ -101,7 +101,10 @@ def _worst(
 
 
 def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
-    """Where `a` is finite, as outputs may be masked with infinity; 0 for what is not floating."""
+    """Return the relative error where `a` is finite, as outputs may be masked with infinity.
+
+    Returns 0 for what is not floating.
+    """
     if a.shape != b.shape or a.dtype != b.dtype:
         return math.inf
     if a.dtype.kind == "c":
@@ -151,7 +154,7 @@ class Variants:
         self._made: dict[str, nn.Module] = {}
 
     def need_conversion(self, chosen: Collection[str]) -> bool:
-        """Whether hooks make the weights of one of the layers, so that a conversion takes them
+        """Tell whether hooks make the weights of one of the layers, so that a conversion takes them
         off: such a form cannot be had here."""
         return any(made_by_hooks(self._modules[self._home[name]]) for name in chosen)
 
@@ -166,7 +169,7 @@ class Variants:
             yield self._changed(self._choices(chosen), edits)
 
     def _choices(self, chosen: Collection[str]) -> dict[str, list[WeightChoice | None]]:
-        """By module, in the model's order: a choice for each of its layers, None for float."""
+        """Return by module, in the model's order, a choice for each layer, None for float."""
         wanted = {
             name for name in chosen if name in self._planned and self._owner_is_chosen(name, chosen)
         }

@@ -152,7 +152,7 @@ class TorchTarget:
     def errors(
         self, recipe: Recipe, sets: Sequence[Collection[str]], feeds: Sequence[Feed]
     ) -> Sequence[float]:
-        """For each set of layer names the worst output's error with those layers alone quantized.
+        """Return, for each set of layer names, the worst output's error with those alone quantized.
 
         Infinite where that fails. The same numbers as from building each, a run of the model a set
         and feed. Raises RecipeError for an unknown layer, InputDataError where the float model

@@ -83,12 +83,12 @@ class Config:
 
     @property
     def front_end(self) -> str:
-        """`onnx`, `torch`, or `tensorflow` (a model to be converted to ONNX)."""
+        """Return `onnx`, `torch`, or `tensorflow` (a model to be converted to ONNX)."""
         return FRONT_ENDS[self.framework.split("_")[0]]
 
     @property
     def quant_format(self) -> str | None:
-        """How ONNX is written: `qoperator` (integer operators) or `qdq`; None for PyTorch."""
+        """Return how ONNX is written: `qoperator` (integer operators), `qdq`; None for PyTorch."""
         if self.front_end == "torch":
             return None
         return "qdq" if self.framework == "onnxrt_qdq" else "qoperator"

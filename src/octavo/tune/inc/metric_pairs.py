@@ -25,7 +25,7 @@ def label_array(label: Any, number: int) -> Array:
 
 
 def squeezed(array: Array) -> Array:
-    """`array` without axes of length 1, but with at least one axis: [B, 1] becomes [B]."""
+    """Return `array` without axes of length 1, but at least one axis: [B, 1] becomes [B]."""
     return array.squeeze() if array.size != 1 else array.reshape(1)
 
 
@@ -54,7 +54,7 @@ def predicted_classes(scores: Array, axis: int, threshold: float = 0.5) -> Array
 
 
 def class_axis(scores: Array, labels: Array | None = None) -> int:
-    """Which axis of `scores` runs over classes: the one that the labels lack, rather the last.
+    """Return the axis of `scores` that runs over classes: one that labels lack, rather the last.
 
     Without labels, the second of images ([B, C, H, W] and above), the last of others.
     """

@@ -118,7 +118,7 @@ def _sharing(context: SearchContext, dimensions: int) -> list[list[LayerChoice]]
 
 
 def _assignment(sharing: Sequence[Sequence[LayerChoice]], point: Point) -> Assignment:
-    """Each layer as far up its schemes as its number is between 0 and its group's longest."""
+    """Put each layer as far up its schemes as its number is from 0 to its group's longest."""
     assignment = {}
     for group, number in zip(sharing, point, strict=True):
         top = max(len(choice.schemes) for choice in group) - 1
@@ -166,7 +166,7 @@ def _worths(trials: Sequence[Trial], context: SearchContext) -> list[float | Non
 
 
 def _share(excess: float, bound: float) -> float:
-    """From 0 to 1, growing with `excess`, half where it is as large as the bound itself."""
+    """Map `excess` to a share that grows from 0 to 1, half where it is as large as the bound."""
     unit = abs(bound) or 1.0
     if math.isnan(excess) or excess == math.inf:
         return 1.0

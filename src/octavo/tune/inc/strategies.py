@@ -53,7 +53,7 @@ class Basic:
 
 
 def _whole_models(space: Space) -> list[Assignment]:
-    """Each scheme beside the recipe's own and float, for every layer that can have it."""
+    """Assign each scheme beside the recipe's own and float to every layer that can have it."""
     rungs = dict.fromkeys(rung for choice in space.choices for rung in choice.intermediate_schemes)
     return [
         {c.layer.name: rung for c in space.choices if rung in c.intermediate_schemes}
@@ -86,7 +86,7 @@ class Mse:
     converges = False
 
     def search(self, context: SearchContext) -> Steps:
-        """As many trials as there are layers."""
+        """Yield as many trials as there are layers."""
         tried = TrialMemory(context)
         yield from tried.ask([{}])
         names = [choice.layer.name for choice in context.space.quantized]
@@ -101,7 +101,7 @@ class Exhaustive:
     converges = False
 
     def search(self, context: SearchContext) -> Steps:
-        """One trial for each assignment that quantizes a layer."""
+        """Yield one trial for each assignment that quantizes a layer."""
         tried = TrialMemory(context)
         yield from tried.ask([{}])
         yield from _all(tried, assignments(context.space))
@@ -113,7 +113,7 @@ def _all(tried: TrialMemory, some: Iterable[Assignment]) -> Steps:
 
 
 def assignments(space: Space) -> Iterator[Assignment]:
-    """Every assignment but the recipe itself."""
+    """Yield every assignment but the recipe itself."""
     for count in range(1, len(space.choices) + 1):
         for changed in combinations(space.choices, count):
             names = [choice.layer.name for choice in changed]
@@ -128,7 +128,7 @@ class Random:
     converges = False
 
     def search(self, context: SearchContext) -> Steps:
-        """One trial for each assignment that quantizes a layer, where it is not stopped before."""
+        """Yield one trial for each assignment that quantizes a layer, unless stopped before."""
         tried = TrialMemory(context)
         draw = random.Random(context.seed)
         yield from tried.ask([{}])

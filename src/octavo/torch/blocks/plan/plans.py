@@ -33,7 +33,7 @@ class Held:
 
     @property
     def trainable(self) -> bool:
-        """Whether a tensor that programs read asks for gradients now."""
+        """Tell whether a tensor that programs read asks for gradients now."""
         return any(tensor.requires_grad for tensor in self._read.values())
 
     def _linear(self, name: str) -> Any:
@@ -158,7 +158,7 @@ class Plan:
 
     @property
     def places(self) -> list[tuple[int, Any]]:
-        """Where each of the outputs is found, as `Outputs.places` has them."""
+        """Return where each of the outputs is found, as `Outputs.places` does."""
         return self._outputs.places
 
     def fits(self, sizes: tuple[int, ...], objects: tuple[Any, ...]) -> Any:
