@@ -96,7 +96,7 @@ class LinearLayer:
 
 
 class Linear(LinearLayer):
-    """One layer: packed weights [n, k], bias float32 [n] or None, activation.
+    """A linear layer: packed weights [n, k], bias float32 [n] or None, activation.
 
     Made by `from_float` or `from_packed`. A front end whose vectors change has it `live`: scales
     and bias are then read where they lie in each call, for numbers of outputs that `reads_live`.

@@ -50,7 +50,7 @@ class Hidden(IntEnum):
 
     ZERO = 0
     MEAN = 1
-    """What it gives where a finite `fill` is the score of hidden keys: a mean, without a bias."""
+    """The softmax over `fill` as the score of each hidden key; without a bias the mean of V."""
 
 
 class Causal(IntEnum):

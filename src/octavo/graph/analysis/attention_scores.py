@@ -64,14 +64,14 @@ class Term:
 
 @dataclass(frozen=True)
 class Condition:
-    """Where `value` is not `counts`, `fill` takes the place of the score, or is added to it."""
+    """Hides keys where `value` is not `counts`: `fill` replaces the score or is added to it."""
 
     value: ir.Value
     counts: bool
     fill: float
     added: bool = False
     behind: int = 0
-    """How many terms the scores have where it comes to them."""
+    """The number of terms that were added to the scores before the condition."""
 
 
 @dataclass(frozen=True)

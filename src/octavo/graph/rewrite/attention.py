@@ -175,7 +175,7 @@ class _Hiding:
     masks: list[Condition]
     added: list[Condition]
     replaces: bool = False
-    """What the mask hides has a finite number in the place of all that is added."""
+    """The number that hides a key replaces the terms added before it, too."""
 
 
 def _hiding(found: SpelledAttention, c: Context) -> _Hiding:

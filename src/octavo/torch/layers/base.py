@@ -20,8 +20,8 @@ from octavo.torch.model_tensors import PLAIN
 from octavo.torch.quantizer import Quantizer
 from octavo.torch.weight_choice import DEFAULT, HALVES, rounded
 
-
 _CALL = nn.Module.__call__
+
 
 def dtype_of(module: nn.Module) -> torch.dtype:
     """Return the dtype of the float weights of `module`; float32 where it has none."""
